@@ -178,21 +178,51 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
     the copy that sampling sorts, or as many copies as the engine keeps on several GPUs; of a stage
     of a pipeline, what it receives from the one before. Micro-batches have the logits of all their
-    tokens (llama.cpp's ``graph_reserve``). Ignores what a kernel needs inside.
+    tokens (llama.cpp's ``graph_reserve``). Where the engine says what a logit takes
+    (``bytes_per_logit``), the peak is in a layer or in sampling, next to buffers that experts keep
+    (vLLM's ``v1/worker/workspace.py``). Ignores what a kernel needs inside.
     """
     hidden, micro = d.model.hidden_size, d.engine.micro_batch
     tokens = min(max_num_batched_tokens, micro or max_num_batched_tokens)
-    inside = max(
-        max(
-            tokens * group.mlp.widest(hidden, d.layout),
-            tokens * group.attention.widest(hidden, d.layout) + group.attention.workspace(d.layout),
-        )
+    mlps = [tokens * group.mlp.widest(hidden, d.layout) for group in d.model.layers]
+    attention = max(
+        tokens * group.attention.widest(hidden, d.layout) + group.attention.workspace(d.layout)
         for group in d.model.layers
     )
-    rows = micro or 2 * max_num_seqs
-    logits = rows * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
+    inside = max(attention, *mlps)
     received = 0 if d.model.embeds else 2 * tokens * hidden
-    return (2 * tokens * hidden + inside + received) * d.activation_bytes + logits
+    states = 2 * tokens * hidden * d.activation_bytes
+    layer = states + (inside + received) * d.activation_bytes
+    drawn = d.model.vocab_size * d.model.predicts
+    if d.engine.bytes_per_logit:
+        kept = max(mlps) * d.activation_bytes if d.model.has_experts else 0.0
+        return max(layer, states + kept + max_num_seqs * drawn * d.engine.bytes_per_logit)
+    return layer + (micro or 2 * max_num_seqs) * drawn * LOGIT_BYTES
+
+
+def reserve_bytes(d: Deployment, max_num_seqs: int) -> float:
+    """What the engine keeps free of weights, activations and KV cache, CUDA graphs included where
+    they count: those of decodes, and of prompts where they are captured."""
+    engine, shared = d.engine, d.layout.tensor > 1 and d.gpu.link.kind == "nvlink"
+    found = engine.memory_reserve + shared * engine.shared_reserve
+    if not (engine.cuda_graphs and engine.first_graph):
+        return found
+    graphs = _captured(max_num_seqs)
+    if not engine.eager_prefill:
+        graphs += _captured(2 * max_num_seqs)
+    return found + engine.first_graph + (graphs - 1) * engine.each_graph
+
+
+def _captured(most: int) -> int:
+    """The sizes that vLLM captures as graphs up to ``most`` tokens: 1, 2, 4, every 8th below 256,
+    every 16th from there to 512 (``_set_cudagraph_sizes`` in ``config/vllm.py``, 0.33).
+
+    >>> _captured(8), _captured(256), _captured(1024)
+    (4, 35, 51)
+    """
+    most = min(most, 512)
+    sizes = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
+    return sum(size <= most for size in sizes)
 
 
 def capacity(
@@ -272,7 +302,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         of_static=d.engine.fraction_of_static,
         weights=d.weight_bytes(),
         activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
-        reserve=d.engine.memory_reserve,
+        reserve=reserve_bytes(d, max_num_seqs),
         kv_bytes_per_token=kept.token,
         block_size=kept.groups[0].block if kept.states else block_size,
         num_gpu_blocks=int((num_gpu_blocks or 0) * scale),

@@ -184,6 +184,12 @@ class EngineSpec:
                          a front end of its own stands before both
     ``memory_reserve``   GPU memory for context, graphs and communication buffers, besides weights,
                          activations and KV cache
+    ``shared_reserve``   and what GPUs that share layers over NVLink take in addition
+    ``first_graph``, ``each_graph``  and for CUDA graphs, where those count within the share of the
+                         memory that a user allows: the first one, and each one after it
+    ``bytes_per_logit``  what each logit of the largest pass takes while tokens are drawn, when the
+                         pass has only its hidden states left; 0: two copies of 32 bits of all,
+                         next to what layers take
     ``null_blocks``      KV blocks that the engine counts but never gives to a request
     ``kernels``          the framework whose kernels it runs, as profiles of the catalogue are named
     ``per_streamed_token``  time in which the front end hands one token to a client, one after the
@@ -279,6 +285,10 @@ class EngineSpec:
     fraction_of_free: bool = False
     fraction_of_static: bool = False
     graph_sizes: tuple[int, ...] = ()
+    shared_reserve: Bytes = 0.0
+    first_graph: Bytes = 0.0
+    each_graph: Bytes = 0.0
+    bytes_per_logit: Bytes = 0.0
     gathers_quantised: bool = False
     marlin: bool = False
     older_kernels: bool = False

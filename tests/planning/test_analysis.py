@@ -101,7 +101,7 @@ def test_what_does_not_fit_says_so_and_what_would() -> None:
     assert done.exit_code == 3
     told = " ".join(done.stdout.split())
     assert (
-        "Does not fit: 64.6 GiB short on each GPU, one request of 8,192 tokens included; it" in told
+        "Does not fit: 64.4 GiB short on each GPU, one request of 8,192 tokens included; it" in told
     )
     assert "--weights int4" in told
 

@@ -99,7 +99,7 @@ def test_vllm_in_si_units() -> None:
     assert vllm.per_sequence == pytest.approx(5e-6)
     assert vllm.front_end == pytest.approx(0.008)
     assert vllm.per_prompt_token == pytest.approx(2e-6)
-    assert vllm.memory_reserve == 1e9
+    assert vllm.memory_reserve == 2**28
     assert vllm.null_blocks == 1
 
 
