@@ -48,6 +48,7 @@ class VllmSettings:
     prefill_schedule_interval: int = 1
     drafts: int = 0
     """Tokens that EAGLE drafts for each sequence and step; only for a scheduler alone."""
+    watermark: float = 0.0
 
     def engine_arguments(self) -> dict[str, Any]:
         """The settings as keywords of vLLM's ``EngineArgs``."""
@@ -55,8 +56,9 @@ class VllmSettings:
         named["num_gpu_blocks_override"] = named.pop("num_gpu_blocks")
         for name in ("kv_groups", "drafts"):
             del named[name]
-        if self.prefill_schedule_interval == 1:  # older releases do not have it
-            del named["prefill_schedule_interval"]
+        for name, off in (("prefill_schedule_interval", 1), ("watermark", 0.0)):
+            if named[name] == off:  # older releases do not have it
+                del named[name]
         return named
 
 

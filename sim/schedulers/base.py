@@ -36,6 +36,7 @@ class Limits:
     max_num_batched_tokens: int = 8192
     max_model_len: int = 8192
     scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0  # share of the blocks that an admission leaves free while others run
     batch_timeout: float = 0.05  # s, request-level batching only
     long_prefill_token_threshold: int = 0  # most of one prompt in one iteration; 0: no such cap
     prefill_schedule_interval: int = 1  # iterations from one with prompts on

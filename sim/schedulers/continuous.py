@@ -220,6 +220,7 @@ class ChunkedPrefill(InOrder):
             "chunked_prefill",
             "long_prefill_token_threshold",
             "scheduler_reserve_full_isl",
+            "watermark",
             CADENCE,
         }
     )
@@ -229,6 +230,8 @@ class ChunkedPrefill(InOrder):
         self._behind = False  # requests were left waiting by the last iteration open to prompts
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
         self._lone_rows = 1  # of a request in it that lacks a single token
+        # the share of ``kv`` that an admission leaves free: vLLM counts its null block as well
+        self._spare = limits.watermark * (kv.num_blocks + 1) / kv.num_blocks
         # requests that will still lack tokens after the iteration in flight, in order of admission
         self._partials: list[Request] = []
         self._unplanned = 0  # preempted for a plan of nothing: counted with the next prompts
@@ -468,9 +471,13 @@ class ChunkedPrefill(InOrder):
         return tokens if alone else 0
 
     def _room(self, request: Request, need: int, tokens: int) -> bool:
-        """The blocks of its whole input fit (``scheduler_reserve_full_isl``)."""
+        """The blocks of its whole input fit (``scheduler_reserve_full_isl``), and the
+        watermark."""
         reserves = tokens < need and self.limits.scheduler_reserve_full_isl
-        return not reserves or self.kv.fits(request, need)
+        spare = self._spare if self._running else 0.0
+        if not (reserves or spare):
+            return True
+        return self.kv.fits(request, need if reserves else tokens, spare=spare)
 
     def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
         chunk = super()._begin(tokens, need, cached, now)

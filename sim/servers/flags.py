@@ -207,6 +207,7 @@ VLLM: dict[str, Meaning] = {
     "max-num-seqs": _count("scheduler.max_num_seqs"),
     "max-num-batched-tokens": _count("scheduler.max_num_batched_tokens"),
     "long-prefill-token-threshold": _count("scheduler.long_prefill_token_threshold"),
+    "watermark": _share("scheduler.watermark"),
     "prefill-schedule-interval": _count("scheduler.prefill_schedule_interval"),
     "scheduler-reserve-full-isl": _switch("scheduler.scheduler_reserve_full_isl"),
     "enable-chunked-prefill": _switch("scheduler.chunked_prefill"),

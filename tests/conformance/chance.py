@@ -1,13 +1,14 @@
 """Compares vLLM, asked now, with this project's scheduler on random settings and requests.
 
 python -m tests.conformance.chance [CASES] [FIRST SEED] [--cached | --windowed | --states]
-    [--priority] [--tight] [--async] [--interval] [--drafts]
+    [--priority] [--tight] [--async] [--interval] [--drafts] [--watermark]
 
 With ``--cached`` the prefix cache is on, and prompts begin alike or go on from earlier requests;
 with ``--windowed`` also, and groups of layers look through windows; with ``--states`` they keep a
 state. The others say of all cases
 that they preempt by priority, are short of memory, are scheduled asynchronously, keep a
-``prefill_schedule_interval``, and have drafts; the last three under the policy fcfs.
+``prefill_schedule_interval``, have drafts, and a ``watermark``; all but the first two and the last
+under the policy fcfs.
 """
 
 from __future__ import annotations
@@ -198,12 +199,18 @@ def drafted(case: Case, chance: random.Random) -> Case:
     return settings, kept
 
 
+def with_watermark(case: Case, chance: random.Random) -> Case:
+    """``case`` with blocks that admissions leave free."""
+    return replace(case[0], watermark=chance.choice([0.01, 0.1, 0.3, 0.6])), case[1]
+
+
 CHANGES = {
     "--priority": by_priority,
     "--tight": tight,
     "--async": ahead,
     "--interval": in_intervals,
     "--drafts": drafted,
+    "--watermark": with_watermark,
 }
 """What becomes of cases, in this order, by the option that asks for it."""
 

@@ -55,6 +55,7 @@ def make_scheduler(settings: VllmSettings, release: str) -> Scheduler:
                 "order": settings.scheduling_policy,
                 "async_scheduling": settings.async_scheduling,
                 "prefill_schedule_interval": settings.prefill_schedule_interval,
+                "watermark": settings.watermark or None,
             },
             "kv_cache": {
                 "block_size": settings.block_size,

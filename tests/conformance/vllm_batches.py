@@ -110,6 +110,7 @@ OFF: Mapping[str, Any] = {
     "async_scheduling": False,
     "prefill_schedule_interval": 1,
     "drafts": 0,
+    "watermark": 0.0,
 }
 """Settings that a recording leaves out where they have these values."""
 

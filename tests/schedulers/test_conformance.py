@@ -118,6 +118,14 @@ def test_recordings_with_a_prefix_cache_find_much_and_lose_much() -> None:
     assert any(text < 0 for r in recordings for asked in r.requests for text, _ in asked.prefix)
 
 
+def test_a_watermark_saves_preemptions() -> None:
+    recording = load(FOLDER / "vllm-0.33" / "watermark-blocks.json")
+    without = replace(recording.settings, watermark=0.0)
+    steps = replay(without, recording.requests, "0.33")
+    kept = sum(len(step.preempted) for step in recording.steps)
+    assert kept < sum(len(step.preempted) for step in steps)
+
+
 @pytest.mark.parametrize(("release", "held_back"), [("0.30", True), ("0.31", False)])
 def test_the_threshold_held_back_a_lone_prompt_before_0_31(release: str, held_back: bool) -> None:
     settings = VllmSettings(

@@ -238,6 +238,7 @@ def _vllm_own(pool: PreparedPool) -> list[object]:
         eager and ("--enforce-eager",),
         knobs.prompt_graphs is False and not eager and ("--compilation-config", graphs),
         bool(long) and ("--long-prefill-token-threshold", long),
+        knobs.watermark is not None and ("--watermark", knobs.watermark),
         kv.block_size != usual.get("kv_cache.block_size") and ("--block-size", kv.block_size),
         whole != usual.get("scheduler.scheduler_reserve_full_isl")
         and (_switch("scheduler-reserve-full-isl", whole),),

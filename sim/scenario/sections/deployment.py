@@ -161,6 +161,13 @@ class SchedulerSettings(LimitedSection):
         description="Admit a request only when the blocks of its whole input fit, not merely "
         "those of its first chunk. vLLM's name, and its default since 0.19: fewer preemptions.",
     )
+    watermark: Share | None = Field(
+        default=None,
+        description="Share of the KV blocks that an admission must leave free while others run: "
+        "fewer preemptions where memory is short. vLLM's name, since 0.27. null, or 0 as vLLM "
+        "writes its default: none.",
+        examples=[0.02],
+    )
     batch_timeout: Wait = Field(
         default=0.05,
         description="Request batching only: how long an incomplete batch may wait, s. 50 ms is "
@@ -288,7 +295,7 @@ class SchedulerSettings(LimitedSection):
         )
 
     @field_validator(
-        *("long_prefill_token_threshold", "batch_wait_timeout_iters"),
+        *("long_prefill_token_threshold", "batch_wait_timeout_iters", "watermark"),
         "batch_wait_max_tokens_ratio",
         *("attention_dp_timeout_iters", "attention_dp_batching_wait_iters"),
         mode="before",
