@@ -263,6 +263,7 @@ LATENT: dict[str, tuple[int, Callable[[Fields], tuple[LayerGroup, ...]]]] = {
     "Glm4MoeLiteForCausalLM": (202752, latent.deepseek),
     "Mistral4ForCausalLM": (1048576, latent.deepseek),
     "MistralLarge3ForCausalLM": (262144, latent.deepseek),
+    "DeepseekV4ForCausalLM": (1048576, latent.compressed),
     "KimiLinearForCausalLM": (4096, recurrent.kimi_linear),
     "BailingMoeV3ForCausalLM": (131072, recurrent.bailing_hybrid),
 }
@@ -289,6 +290,7 @@ MODEL_TYPES = {
     **{"llama4": "Llama4ForConditionalGeneration", "nemotron_h": "NemotronHForCausalLM"},
     **{"deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM"},
     **{"deepseek_v32": "DeepseekV32ForCausalLM", "kimi_k2": "DeepseekV3ForCausalLM"},
+    **{"deepseek_v4": "DeepseekV4ForCausalLM"},
     **{"glm_moe_dsa": "GlmMoeDsaForCausalLM", "kimi_k25": "KimiK25ForConditionalGeneration"},
     **{"qwen2_moe": "Qwen2MoeForCausalLM", "phimoe": "PhiMoEForCausalLM"},
     **{"olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM"},
@@ -367,7 +369,7 @@ RENAMED: dict[str, dict[str, str]] = {
 
 _PER_LAYER = "embeddings for each layer, and layers that share keys and values"
 _PICTURE = "layers that attend to a picture"
-_COMPRESSED = "attention to compressed keys and values, and hyper-connections"
+_REUSED = "rows that layers share, an indexer in two steps, and embeddings of n-grams"
 _POOLED = "an indexer over pooled keys, and hyper-connections"
 _N_GRAMS = "an indexer, embeddings of n-grams, and hyper-connections"
 _TWICE = "two attentions in each layer, and experts without weights"
@@ -379,7 +381,7 @@ UNKNOWN = {
     **{"mllama": _PICTURE, "mllama_text_model": _PICTURE},
     **{"jamba": "Mamba-1", "mamba": "Mamba-1", "falcon_mamba": "Mamba-1"},
     **{"rwkv": "RWKV", "rwkv7": "RWKV", "recurrent_gemma": "RG-LRU"},
-    **{"deepseek_v4": _COMPRESSED, "DeepseekV4ForCausalLM": _COMPRESSED},
+    **{"deepseek_v41": _REUSED, "DeepseekV41ForCausalLM": _REUSED},
     **{"glm5_next": _POOLED, "glm5_next_text": _POOLED},
     **{"qwen3_8_flash_next": _N_GRAMS, "qwen3_8_flash_next_text": _N_GRAMS},
     **{"qwen4_exp": _N_GRAMS, "qwen4_exp_text": _N_GRAMS},

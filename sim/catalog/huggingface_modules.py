@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import NamedTuple
 
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
@@ -111,6 +112,15 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
         }
         if isinstance(kind, SparseLatent) and not kind.index_shared:
             sizes["indexer.wq_b",] = (low or 0) * kind.index_size
+    elif isinstance(kind, CompressedLatent):
+        sizes = {
+            ("wq_a", "q_a_proj"): h * kind.q_lora_rank,
+            ("wq_b", "q_b_proj"): kind.q_lora_rank * kind.query_size,
+            ("wkv", "kv_proj"): h * kind.head_dim,
+            ("wo_a", "o_a_proj"): kind.query_size * kind.o_lora_rank,
+            ("wo_b", "o_b_proj"): kind.grouped_size * h,
+            ("indexer.wq_b", "indexer.q_b_proj"): kind.q_lora_rank * kind.index_size,
+        }
     elif isinstance(kind, KimiDelta):
         sizes = {
             ("q_proj",): h * kind.key_size,

@@ -34,6 +34,7 @@ SAME_SHAPE = {
     "deepseek-v3.1-terminus": "deepseek-v3.1",
     "deepseek-v3.2-exp": "deepseek-v3.2",
     "deepseek-v3.2-speciale": "deepseek-v3.2",
+    "deepseek-v4-flash-0731": "deepseek-v4-flash",
     "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
     "deepseek-r1-distill-llama-70b": "llama-3.3-70b",
     "kimi-k2-0905": "kimi-k2",
@@ -97,12 +98,13 @@ do those of AMD that are called FP8-KV."""
 
 
 EXPERTS_ALONE = (
-    *("kimi-k2.5", "glm-5", "minimax-m2"),
+    *("kimi-k2.5", "glm-5", "minimax-m2", "deepseek-v4-flash", "deepseek-v4-pro"),
     *("qwen3.5-122b-a10b", "qwen3.5-397b-a17b"),
 )
 """Models of whose NVFP4 checkpoints by NVIDIA the experts alone, or they and little else, are in
 nvfp4: hf_quant_config.json or config.json of nvidia/Kimi-K2.5-NVFP4, GLM-5-NVFP4,
-MiniMax-M2.5-NVFP4, Qwen3.5-122B-A10B-NVFP4 and Qwen3.5-397B-A17B-NVFP4. Of DeepSeek-V3.1-NVFP4 and
+MiniMax-M2.5-NVFP4, Qwen3.5-122B-A10B-NVFP4, Qwen3.5-397B-A17B-NVFP4, DeepSeek-V4-Flash-NVFP4 and
+DeepSeek-V4-Pro-NVFP4. Of DeepSeek-V3.1-NVFP4 and
 Qwen3-235B-A22B-NVFP4 most of the attention is, too."""
 
 

@@ -26,6 +26,9 @@ LATENT_ERROR = 0.21
 of attention that decode over 16 bits, by the parameters of an H200: H100 4.8 %, RTX PRO 6000 18 %,
 L40S 21 %, B200 41 % (vLLM 0.24, aiconfigurator-core tables)."""
 
+COMPRESSED_ERROR = 0.21
+"""TODO"""
+
 RECURRENT_ERROR = 0.19
 """Relative error of layers with a constant state: the mean over four GPUs of the median error, 18 %
 for decoding and 19 % for prompts (``sim.cost.parts.recurrent`` has them one by one)."""

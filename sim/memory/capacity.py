@@ -136,7 +136,8 @@ class Capacity:
                 most = np.inf
             else:
                 most = (window.size / 2 if window.chunked else window.size - 1) + block
-            total += number * np.minimum(held, most)
+            # where blocks are of fewer tokens than those of the first group, each takes more memory
+            total += number * np.minimum(held, most) * max(1.0, self.block_size / block)
         return total
 
     def most_at_once(self, longest: int) -> tuple[int, ...]:
@@ -173,7 +174,7 @@ class Capacity:
 def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: int) -> float:
     """Peak of the largest pass: one layer's widest intermediate results, and the logits.
 
-    Counts the residual and its normed copy, what the widest attention or MLP has in between (gate
+    Counts the residual and its normed copy, or as many hidden states as go between layers twice, what the widest attention or MLP has in between (gate
     and up outputs and their product, or queries, keys, values and result; what attention projects
     up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
     the copy that sampling sorts, or as many copies as the engine keeps on several GPUs; of a stage
@@ -181,6 +182,7 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     tokens (llama.cpp's ``graph_reserve``). Ignores what a kernel needs inside.
     """
     hidden, micro = d.model.hidden_size, d.engine.micro_batch
+    states = 2 * d.model.hyper_connections * hidden
     tokens = min(max_num_batched_tokens, micro or max_num_batched_tokens)
     inside = max(
         max(
@@ -191,8 +193,8 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
     )
     rows = micro or 2 * max_num_seqs
     logits = rows * d.model.vocab_size * LOGIT_BYTES if d.model.predicts else 0.0
-    received = 0 if d.model.embeds else 2 * tokens * hidden
-    return (2 * tokens * hidden + inside + received) * d.activation_bytes + logits
+    received = 0 if d.model.embeds else tokens * states
+    return (tokens * states + inside + received) * d.activation_bytes + logits
 
 
 def capacity(
@@ -274,7 +276,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
         reserve=d.engine.memory_reserve,
         kv_bytes_per_token=kept.token,
-        block_size=kept.groups[0].block if kept.states else block_size,
+        block_size=kept.block or block_size,
         num_gpu_blocks=int((num_gpu_blocks or 0) * scale),
         null_blocks=d.engine.null_blocks,
         given=num_gpu_blocks is not None,
