@@ -1,8 +1,8 @@
 """Reads the layers of models with latent attention from a Hugging Face ``config.json``.
 
 DeepSeek V2 and V3, those with an indexer (V3.2, GLM-5), and Kimi K2, which are DeepSeek V3 in other
-sizes; and DeepSeek V4, whose cache is compressed. Heads that predict further tokens (MTP) are left out, as in ``huggingface_experts``; how
-experts are grouped for routing changes no time.
+sizes; and DeepSeek V4, whose cache is compressed. Heads that predict further tokens (MTP) are left
+out, as in ``huggingface_experts``; how experts are grouped for routing changes no time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INDEXERS = ("full", "shared")
 MLPS = ("dense", "sparse")
 
 CHOSEN = 4
-"""The ratio at which an indexer chooses rows (vLLM 0.20 to 0.33, models/deepseek_v4/attention.py)."""
+"""The ratio at which an indexer chooses rows (vLLM 0.33, models/deepseek_v4/attention.py)."""
 
 RATIOS = (0, 1, CHOSEN, 128)
 """Tokens of a row as files give them for each layer; 0 and 1 stand for a window without rows."""

@@ -111,7 +111,9 @@ def _experts_apart(config: Fields, q: Fields) -> Schemes:
     if stated is None and not _is_compressed(config):
         return ()
     if stated not in EXPERT_TYPES:
-        raise _unknown(config, "expert_dtype", f"{' and '.join(map(str, EXPERT_TYPES))} are modelled")
+        raise _unknown(
+            config, "expert_dtype", f"{' and '.join(map(str, EXPERT_TYPES))} are modelled"
+        )
     scheme = EXPERT_TYPES[stated]
     return () if scheme is None else ((Patterns.of(["experts"]), scheme),)
 

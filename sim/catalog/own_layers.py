@@ -70,7 +70,9 @@ def own_layers(shape: Fields) -> tuple[LayerGroup, ...]:
         if place >= MOST_LAYERS:
             raise shape.error("layers", f"expected at most {MOST_LAYERS:,} layers")
         places.setdefault(layer, []).append(place)
-    if not any(isinstance(layer.attention, GroupedQuery | Latent | CompressedLatent) for layer in places):
+    if not any(
+        isinstance(layer.attention, GroupedQuery | Latent | CompressedLatent) for layer in places
+    ):
         raise shape.error(
             "layers", "expected at least one layer with attention to tokens, such as grouped_query"
         )

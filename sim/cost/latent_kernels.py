@@ -16,8 +16,7 @@ from sim.cost.kernels.lookup import kernel_of
 from sim.cost.kernels.prompts import Prompts
 from sim.cost.kernels.serial_prompts import SerialPrompts
 from sim.cost.measured import Amount, PromptTrust, Timing, prompt_trust, shaped, trusted
-from sim.cost.trust import COMPRESSED_ERROR, LATENT_ERROR
-from sim.specs.compressed import CompressedLatent
+from sim.cost.trust import LATENT_ERROR
 from sim.specs.gpu import GpuSpec
 from sim.specs.latent import Latent
 from sim.specs.precision import precision_bytes
@@ -77,15 +76,6 @@ EIGHT_BITS: dict[str, dict[str, float]] = {
 }
 """Differences for an 8-bit cache, which other kernels read."""
 
-COMPRESSED: dict[str, dict[str, float]] = {
-    "chosen_decode": {"floor": 7e-5, "compute": 0.27, "split": 0.5, "flat": 0.9, "share": 0.7, "query": 0.1},
-    "all_decode": {"floor": 5e-5, "compute": 0.27, "split": 0.5, "flat": 0.0, "share": 0.7, "query": 0.1},
-    "chosen_prefill": {"floor": 7e-5, "host": 7e-5, "compute": 0.63, "rate": 0.8, "choice": 1.8e-7, "few": 1.0, "few_flat": 0.0},
-    "all_prefill": {"floor": 5e-5, "host": 5e-5, "compute": 0.63, "rate": 0.8, "choice": 0.0, "few": 1.0, "few_flat": 0.0},
-}
-EVERY_ROW = 1e9
-"""More rows than there are."""
-
 NOWHERE = (float("inf"), float("-inf"))
 
 
@@ -137,27 +127,6 @@ def sparse_decode(gpu: GpuSpec, precision: str, one: SparseLatent, unit: str) ->
     return _decode("dsa_decode", gpu, precision, _index_widths(one), unit)
 
 
-def compressed_decode(
-    gpu: GpuSpec, precision: str, one: CompressedLatent, unit: str
-) -> LatentDecode:
-    """The decode kernel over rows and a window, by the form of that over chosen tokens; contexts
-    are of vectors: the rows and those of the window."""
-    fit, form, ceilings = _stated(_compressed("decode", one), "dsa_decode", gpu, precision, unit)
-    return LatentDecode("dsa_decode", fit, form, ceilings, precision, _row_widths(one))
-
-
-def compressed_prompts(
-    gpu: GpuSpec, precision: str, one: CompressedLatent, unit: str
-) -> tuple[SparsePrompts, PromptTrust]:
-    """Prompts over rows and a window."""
-    fit, _, ceilings = _stated(_compressed("prefill", one), "dsa_prefill", gpu, precision, unit)
-    p: Parameters = fit.parameters
-    rates = sparse_attention.prompt_rates(p, shaped(**_row_widths(one)), ceilings)
-    chosen, rated, token = (float(rate) for rate in rates)
-    trust = PromptTrust(0.0, False, COMPRESSED_ERROR)
-    return SparsePrompts(p["host"], p["floor"], chosen, rated, token), trust
-
-
 def latent_prompts(
     gpu: GpuSpec, precision: str, one: Latent, unit: str
 ) -> tuple[Prompts | SerialPrompts, PromptTrust]:
@@ -196,21 +165,9 @@ def _found(
     parameters = DEFAULTS[operator]
     if precision_bytes(precision) < 2:
         parameters = parameters | EIGHT_BITS.get(operator, {})
-    return _stated(parameters, operator, gpu, precision, unit)
-
-
-def _stated(
-    parameters: dict[str, float], operator: str, gpu: GpuSpec, precision: str, unit: str
-) -> tuple[KernelFit, Form, Ceilings]:
-    """Stated ``parameters`` of an operator as a fit that holds nowhere."""
     fit = KernelFit(parameters, {"batch": NOWHERE}, Score(LATENT_ERROR, LATENT_ERROR, 0.0, 0))
     form = bounded(FORMS[operator, ""](precision), operator, precision, gpu)
     return fit, form, Ceilings(gpu.flops(unit), gpu.bandwidth, gpu.sms)
-
-
-def _compressed(phase: str, one: CompressedLatent) -> dict[str, float]:
-    """The parameters over rows that an indexer chooses, or over all of them."""
-    return COMPRESSED[f"{'all' if one.index_topk is None else 'chosen'}_{phase}"]
 
 
 def _trust(fit: KernelFit, one: Latent) -> PromptTrust:
@@ -222,16 +179,6 @@ def _widths(one: Latent) -> dict[str, float]:
         "q_heads": float(one.num_heads),
         "latent": float(one.kv_lora_rank),
         "rope": float(one.qk_rope_head_dim),
-    }
-
-
-def _row_widths(one: CompressedLatent) -> dict[str, float]:
-    """Widths of vectors that are key and value at once, so that the position counts among them."""
-    heads, dim = (0, 0) if one.index_topk is None else (one.index_n_heads, one.index_head_dim)
-    return {
-        **{"q_heads": float(one.num_heads), "latent": float(one.head_dim), "rope": 0.0},
-        **{"index_heads": float(heads), "index_dim": float(dim)},
-        "topk": one.sliding_window + min(one.most_rows, EVERY_ROW),
     }
 
 

@@ -174,12 +174,13 @@ class Capacity:
 def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: int) -> float:
     """Peak of the largest pass: one layer's widest intermediate results, and the logits.
 
-    Counts the residual and its normed copy, or as many hidden states as go between layers twice, what the widest attention or MLP has in between (gate
-    and up outputs and their product, or queries, keys, values and result; what attention projects
-    up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
-    the copy that sampling sorts, or as many copies as the engine keeps on several GPUs; of a stage
-    of a pipeline, what it receives from the one before. Micro-batches have the logits of all their
-    tokens (llama.cpp's ``graph_reserve``). Ignores what a kernel needs inside.
+    Counts the residual and its normed copy (of hyper-connections all hidden states, before and
+    behind), what the widest attention or MLP has in between (gate and up outputs and their product,
+    or queries, keys, values and result; what attention projects up of the tokens before a chunk),
+    and the logits of ``max_num_seqs`` positions in 32 bits with the copy that sampling sorts, or as
+    many copies as the engine keeps on several GPUs; of a stage of a pipeline, what it receives from
+    the one before. Micro-batches have the logits of all their tokens (llama.cpp's
+    ``graph_reserve``). Ignores what a kernel needs inside.
     """
     hidden, micro = d.model.hidden_size, d.engine.micro_batch
     states = 2 * d.model.hyper_connections * hidden

@@ -44,11 +44,11 @@ class CompressedLatent:
     Keys and values are one and the same vector of ``head_dim`` numbers for all ``num_heads``
     together, of which the last ``qk_rope_head_dim`` say the position. Queries come from
     ``q_lora_rank`` numbers; results leave in ``o_groups`` groups of heads by ``o_lora_rank``
-    numbers each. A row is the weighted sum of ``compress_ratio`` tokens (0: there are no rows). With
-    an ``index_topk`` an indexer with ``index_n_heads`` queries of ``index_head_dim`` rates all rows
-    by keys made likewise, and attention is to the best so many; rows then overlap: each is made of
-    the tokens of the row before, too. Without, it is to all rows. Each head has a sink. (DeepSeek-V4
-    report, section 2.3, and its inference/model.py.) Raises ValueError for an impossible shape.
+    numbers each. A row is the weighted sum of ``compress_ratio`` tokens (0: there are no rows).
+    With an ``index_topk`` an indexer with ``index_n_heads`` queries of ``index_head_dim`` rates all
+    rows by keys made likewise, and attention is to the best so many; rows then overlap: each is
+    made of the tokens of the row before, too. Without, it is to all rows. Each head has a sink.
+    (DeepSeek-V4's inference/model.py on Hugging Face.) Raises ValueError for an impossible shape.
     """
 
     num_heads: int
@@ -146,7 +146,9 @@ class CompressedLatent:
         found = [
             Weights("attention: down", hidden_size * self.down_size, "projections"),
             Weights("attention", self._of_heads(hidden_size) / tensor, "projections"),
-            Weights("attention's norms and sinks", self.down_size + self.num_heads / tensor, "kept"),
+            Weights(
+                "attention's norms and sinks", self.down_size + self.num_heads / tensor, "kept"
+            ),
         ]
         if self.compress_ratio:
             found.append(Weights("compressors", self._compressors(hidden_size), "kept"))

@@ -1,12 +1,11 @@
-"""Predicts latent attention to compressed rows and a window (CSA and HCA of DeepSeek V4) on one GPU.
+"""Predicts latent attention to compressed rows and a window (DeepSeek V4's CSA and HCA) on one GPU.
 
 Every GPU projects all tokens down, keeps all of the cache and runs the compressors and the whole
 indexer; the heads are shared out, in groups. A query attends to the vectors of its window and to
 rows, all of them or the ones that the indexer chooses: vectors together, which are counted for the
-mean context of the batch. A row is taken to come a little with each of its tokens. Prompts attend to
-vectors as decoding does. Both go by the forms of attention to chosen tokens, with parameters of
-their own (``latent_kernels.COMPRESSED``); no profile has them. Compressors and indexer run next to
-the queries' projection on streams of their own in vLLM, which is not in it: they are summed.
+mean context of the batch (``sim.cost.compressed_kernels``). A row is taken to come a little with
+each of its tokens. vLLM runs compressors and indexer next to the queries' projection on streams of
+their own; here they are summed.
 """
 
 from __future__ import annotations
@@ -17,12 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.cost.compressed_kernels import FLOOR, CompressedKernels
 from sim.cost.decode_table import DecodeTable, Line
 from sim.cost.kernels.sparse_attention import pairs
-from sim.cost.latent_kernels import compressed_decode, compressed_prompts
+from sim.cost.measured import PromptTrust
 from sim.cost.operators import Amount, Operator, Prefills
 from sim.cost.parts.attention import AttentionBase
 from sim.cost.rooflines import Rooflines, measured
+from sim.cost.trust import COMPRESSED_ERROR
 from sim.iteration import Part
 from sim.specs.compressed import STATE_BYTES, CompressedLatent
 from sim.specs.deployment import Deployment
@@ -51,10 +52,10 @@ class CompressedPart(AttentionBase):
         self._pair_flops = one.flops_per_pair()
         self.pair_flops = self._pair_flops * layers
         self._row_bytes, self._index_bytes = one.row_bytes(d.kv_cache), one.index_bytes
-        found = d.gpu, d.kv_cache, one, d.unquantised
-        self._table = DecodeTable(compressed_decode(*found), layers)
-        self._rates, self._trust = compressed_prompts(*found)
-        self._prefill_floor = self._rates.floor
+        self._timed = CompressedKernels(d.gpu, one, self._row_bytes, d.unquantised)
+        self._table = DecodeTable(self._timed, layers)
+        self._trust = PromptTrust(0.0, False, COMPRESSED_ERROR)
+        self._prefill_floor = FLOOR
         ratio, size = one.compress_ratio, one.sliding_window
         self._rate = 1.0 / ratio if ratio else 0.0
         self._segments = [_Segment(math.inf, 0.0, 1.0)]
@@ -141,8 +142,10 @@ class CompressedPart(AttentionBase):
     def _decode_work(self, sequences: Amount, context: Amount) -> tuple[Amount, Amount]:
         one, tokens = self._one, context + sequences
         rows = tokens * self._rate
-        most = sequences * min(one.most_rows, 1e9)
-        chosen = self._vectors(sequences, context) - rows + np.minimum(rows, most)
+        chosen = self._vectors(sequences, context) - rows
+        chosen = chosen + (
+            rows if one.index_topk is None else np.minimum(rows, sequences * one.index_topk)
+        )
         flops = chosen * self._pair_flops + rows * one.index_flops_per_row()
         traffic = chosen * self._row_bytes + rows * self._index_bytes
         return flops, traffic + sequences * self._queries()
@@ -156,21 +159,25 @@ class CompressedPart(AttentionBase):
     def prefill_seconds(self, parts: Sequence[Part], sequences: int) -> tuple[float, float]:
         """(seconds of all layers, pairs of queries and vectors that they attend to) of the prefill
         attention of ``parts``. Its kernels are not those of decoding ``sequences``."""
-        rates, one, rate = self._rates, self._one, self._rate
-        window, most = Window(one.sliding_window), one.most_rows
-        chosen = rated = 0.0
-        total = 0
+        one, rate = self._one, self._rate
+        window, most = Window(one.sliding_window), one.most_rows * one.compress_ratio
+        seen = rated = 0.0
+        total = choosing = 0
         for part in parts:
             tokens, context = part.tokens, part.context
-            chosen += window.pairs(tokens, context)
-            if rate:
-                chosen += pairs(tokens, context, min(most / rate, 1e18)) * rate
-                rated += (tokens * context + tokens * (tokens + 1) / 2) * rate
+            seen += window.pairs(tokens, context)
             total += tokens
-        if one.index_topk is None:
-            rated = 0.0
-        seconds = rates.floor + chosen * rates.chosen + rated * rates.rated + total * rates.token
-        return max(seconds, rates.host) * self._layer_seconds, chosen
+            if not rate:
+                continue
+            whole = tokens * context + tokens * (tokens + 1) / 2
+            if one.index_topk is None:
+                seen += whole * rate
+                continue
+            seen += pairs(tokens, context, most) * rate
+            rated += whole * rate
+            choosing += min(tokens, max(0, int(tokens + context - most)))
+        seconds = self._timed.prompts(seen, rated, total, choosing)
+        return seconds * self._layer_seconds, seen
 
     def _prefill_work(self, prefills: Prefills) -> tuple[Amount, Amount]:
         """FLOP and bytes of one layer for prompts. The indexer's FLOP are left out, and of what is
