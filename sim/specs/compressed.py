@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from sim.specs.latent import copied
-from sim.specs.layers import Kept, Page, Read, Weights, require_positive
+from sim.specs.layers import CachePage, Kept, Read, Weights, require_positive
 from sim.specs.layout import ONE_GPU, Layout
 from sim.specs.precision import precision_bytes
 from sim.specs.sparse import ROPE_BYTES, SCALE_BYTES, SCALED
@@ -201,7 +201,7 @@ class CompressedLatent:
         token = self.kv_bytes_per_token(precision, layout)
         return Kept(token, self.window, pages=self._pages(precision))
 
-    def _pages(self, precision: str) -> tuple[Page, ...]:
+    def _pages(self, precision: str) -> tuple[CachePage, ...]:
         narrow = precision_bytes(precision) < ROPE_BYTES
         row = self.row_bytes(precision)
         found = [(WINDOW_BLOCK * row, WINDOW_BLOCK, self.sliding_window)]
@@ -212,7 +212,7 @@ class CompressedLatent:
                 waiting = block * 2 * self.overlap * width * STATE_BYTES
                 found += [(BLOCK // ratio * kept, BLOCK, 0), (waiting, block, together)]
         return tuple(
-            Page(
+            CachePage(
                 math.ceil(size / ALIGNED) * ALIGNED if narrow else size,
                 block,
                 Window(window) if window else None,

@@ -220,6 +220,7 @@ class EngineSpec:
                          is itself the last by rank and gives up its memory, those behind it are
                          served in the same iteration
     ``keeps_interval``   it heeds ``scheduler.prefill_schedule_interval`` without data ranks, too
+    ``attends_rows``     it has kernels of attention to compressed rows (DeepSeek V4)
     ``limits_chunks``    under SGLang's rule iterations of prompts that may be cut heed
                          ``scheduler.max_prefill_tokens``, too: a prompt that is not shorter than
                          what others leave of them waits for the next iteration
@@ -292,6 +293,7 @@ class EngineSpec:
     plans_ahead: bool = False
     serves_behind_victim: bool = False
     keeps_interval: bool = False
+    attends_rows: bool = True
     limits_chunks: bool = False
     adapters_block: bool = False
     keeps_last_found: bool = False

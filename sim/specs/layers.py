@@ -30,7 +30,7 @@ MLPs that every token goes through, the experts that a router chooses from, embe
 and what stays at 16 bits or more (norms, biases, routers)."""
 
 
-class Page(NamedTuple):
+class CachePage(NamedTuple):
     """A page of a layer's cache that is of a size of its own: ``bytes`` for ``block`` tokens, kept
     of those that the ``window`` shows (None: of all)."""
 
@@ -48,7 +48,7 @@ class Kept(NamedTuple):
     token: float
     window: Window | None = None
     state: float = 0.0
-    pages: tuple[Page, ...] = ()
+    pages: tuple[CachePage, ...] = ()
 
 
 class Weights(NamedTuple):

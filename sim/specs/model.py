@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
@@ -300,18 +301,24 @@ class ModelSpec:
         return any(isinstance(group.attention, Latent) for group in self.layers)
 
     @property
+    def attends_rows(self) -> bool:
+        """Whether some of its layers attend to compressed rows."""
+        return any(isinstance(group.attention, CompressedLatent) for group in self.layers)
+
+    @property
     def keeps_state(self) -> bool:
         """Whether some of its layers keep a state of constant size instead of keys and values."""
         return self.state_bytes() > 0
 
     def linear_flops_per_token(self) -> float:
-        """FLOP of all layers' projections for one token.
+        """FLOP of all layers' projections for one token, and of mixing hidden states.
 
         Ignores biases, norms, activations, rotary, embedding look-up, and the LM head, which only
         positions that produce a token go through.
         """
         h = self.hidden_size
-        return sum(
+        mixing = 2 * self.num_layers * 2.0 * self.mixes * self.hyper_connections * h
+        return mixing + sum(
             g.count * (g.attention.flops_per_token(h) + g.mlp.flops_per_token(h))
             for g in self.layers
         )

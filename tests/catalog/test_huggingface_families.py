@@ -525,7 +525,7 @@ def test_impossible_shapes_are_refused_by_key(
             "layers that attend to a picture",
         ),
         ({"model_type": "rwkv7"}, "RWKV"),
-        ({"architectures": ["DeepseekV4ForCausalLM"]}, "attention to compressed keys and values"),
+        ({"architectures": ["DeepseekV41ForCausalLM"]}, "rows that layers share"),
         ({"architectures": ["LongcatFlashForCausalLM"]}, "two attentions in each layer"),
         ({"architectures": ["Zamba2ForCausalLM"]}, "attention that layers share"),
         (
