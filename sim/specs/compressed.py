@@ -280,8 +280,8 @@ class CompressedLatent:
 
     @property
     def operators(self) -> tuple[str, str]:
-        """Those of sparse attention, which stand in: no profile has these kernels."""
-        return "dsa_decode", "dsa_prefill"
+        """Names of what no profile has yet."""
+        return "compressed_decode", "compressed_prefill"
 
     @property
     def left_out(self) -> str | None:

@@ -298,7 +298,7 @@ class ModelSpec:
     @property
     def is_latent(self) -> bool:
         """Whether some of its layers have latent attention."""
-        return any(isinstance(group.attention, Latent) for group in self.layers)
+        return any(isinstance(g.attention, Latent | CompressedLatent) for g in self.layers)
 
     @property
     def attends_rows(self) -> bool:
