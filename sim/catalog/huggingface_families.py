@@ -209,6 +209,14 @@ FAMILIES = {
     "BailingMoeV2ForCausalLM": ModelFamily(
         4, None, 16384, bias="never", qk_norm=True, layers=experts.bailing
     ),
+    "AfmoeForCausalLM": ModelFamily(
+        *(None, 128, 131072, "never"),
+        qk_norm=True,
+        window="always",
+        window_size=2048,
+        layers=windows.afmoe,
+        vocabulary=200192,
+    ),
     "HYV3ForCausalLM": _HY_3,
     "HyV3ForCausalLM": _HY_3,
     "ExaoneMoEForCausalLM": _EXAONE_MOE,
@@ -306,6 +314,7 @@ MODEL_TYPES = {
     **{"falcon_h1": "FalconH1ForCausalLM", "nemotron-nas": "DeciLMForCausalLM"},
     **{"mimo_v2_flash": "MiMoV2FlashForCausalLM", "step3p5": "Step3p5ForCausalLM"},
     **{"step3p7": "Step3p7ForCausalLM", "step3p7_text": "Step3p7ForCausalLM"},
+    **{"afmoe": "AfmoeForCausalLM"},
     **{"mistral4": "Mistral4ForCausalLM", "kimi_linear": "KimiLinearForCausalLM"},
     **{"minimax_m3": "MiniMaxM3ForCausalLM", "dots1": "Dots1ForCausalLM"},
     **{"bailing_moe_v2": "BailingMoeV2ForCausalLM", "exaone_moe": "ExaoneMoeForCausalLM"},
@@ -353,6 +362,10 @@ RENAMED: dict[str, dict[str, str]] = {
     "Ernie4_5_MoEForCausalLM": {"num_experts_per_tok": "moe_k"},
     "Step3p5ForCausalLM": _STEP_KEYS,
     "Step3p7ForCausalLM": _STEP_KEYS,
+    "AfmoeForCausalLM": {
+        **{"first_k_dense_replace": "num_dense_layers"},
+        **{"sliding_window_pattern": "global_attn_every_n_layers"},
+    },
     "HYV3ForCausalLM": {"moe_intermediate_size": "expert_hidden_dim"},
     "StableLmForCausalLM": {"attention_bias": "use_qkv_bias"},
     "InternLM2ForCausalLM": {"attention_bias": "bias"},

@@ -156,13 +156,15 @@ def _mlp(group: LayerGroup, h: int) -> Iterator[Module]:
         yield from _matrices(parents, mlp.mlp_matrices, h * mlp.intermediate_size, "projections")
     if not isinstance(mlp, MixtureOfExperts):
         return
-    # Gemma 4 calls the MLP of every token mlp, as its dense layers, and the experts experts.
+    # Gemma 4, whose layers norm behind MLPs, calls the MLP of every token mlp, as its dense layers,
+    # and the experts experts; Trinity has such norms, too, and the usual names.
     gemma = group.post_norms
-    routed = ("",) if gemma else ("mlp.", "block_sparse_moe.", "mixer.", "feed_forward.", "ffn.")
-    shared = ("mlp",) if gemma else tuple(
-        f"{parent}{name}" for parent, name in product(routed, ("shared_experts", "shared_expert",
-                                                                "shared_mlp"))
-    )  # fmt: skip
+    usual = ("mlp.", "block_sparse_moe.", "mixer.", "feed_forward.", "ffn.")
+    routed = (*(("",) if gemma else ()), *usual)
+    shared = (*(("mlp",) if gemma else ()), *(
+        f"{parent}{name}" for parent, name in product(usual, ("shared_experts", "shared_expert",
+                                                               "shared_mlp"))
+    ))  # fmt: skip
     each = ("experts", "experts.0", *(("moe.experts", "moe.experts.0") if gemma else ()))
     inside = tuple(f"{parent}{name}" for parent, name in product(routed, each))
     experts = mlp.num_experts * mlp.expert_hidden(h) * mlp.moe_intermediate_size
