@@ -169,8 +169,8 @@ def _packed(kept: list[tuple[int, Kept]]) -> KvGroups:
 
     Pages of as many tokens and the same window are a kind. Pages that see everything are one group,
     and so is a kind with several sizes of page; kinds of a single size are cut into groups of about
-    as many layers as these. A block is as large as the largest group, and of any group. (vLLM 0.27
-    to 0.33, ``_get_packed_kv_cache_groups`` of v1/core; there is no other engine's rule here.)
+    as many layers as these. A block is as large as the largest group, and of any group. (vLLM 0.27,
+    ``_get_kv_cache_groups_uniform_groups``, to 0.33, ``_get_packed_kv_cache_groups``, in v1/core.)
     """
     kinds: dict[tuple[Window | None, int], dict[float, int]] = {}
     for count, one in kept:

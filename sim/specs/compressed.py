@@ -25,9 +25,8 @@ STATE_BLOCK = 8
 """Tokens of a block of a compressor's inputs; half as many where they overlap
 (``CompressorStateCache`` of vLLM 0.20 to 0.33)."""
 
-ALIGNED = 576
-"""Bytes of which a page in 8 bits is a multiple (``alignment`` there; 512 in 16 bits, of which
-these pages are one anyway)."""
+ALIGNED, WIDE = 576, 512
+"""Bytes of which pages are a multiple, in 8 bits and in 16 (``alignment`` there)."""
 
 SHARED = 64
 """Numbers in 8 bits that share one scale of 8 bits in a row; the scales of a row are padded to a
@@ -120,18 +119,6 @@ class CompressedLatent:
         """The heads of one of ``gpus``."""
         return replace(self, num_heads=self.num_heads // gpus, o_groups=self.o_groups // gpus)
 
-    def seen(self, tokens: float) -> float:
-        """Vectors that a query attends to which is the last of ``tokens``.
-
-        >>> CompressedLatent(8, 512, 64, 1024, 8, 1024, compress_ratio=4, index_topk=512).seen(1e6)
-        640.0
-        """
-        return min(tokens, self.sliding_window) + min(self.rows(tokens), self.most_rows)
-
-    def rows(self, tokens: float) -> float:
-        """Rows that stand for ``tokens``, in the mean over contexts near that length."""
-        return tokens / self.compress_ratio if self.compress_ratio else 0.0
-
     @property
     def most_rows(self) -> float:
         """Rows that a query attends to at most."""
@@ -202,7 +189,7 @@ class CompressedLatent:
         return Kept(token, self.window, pages=self._pages(precision))
 
     def _pages(self, precision: str) -> tuple[CachePage, ...]:
-        narrow = precision_bytes(precision) < ROPE_BYTES
+        step = ALIGNED if precision_bytes(precision) < ROPE_BYTES else WIDE
         row = self.row_bytes(precision)
         found = [(WINDOW_BLOCK * row, WINDOW_BLOCK, self.sliding_window)]
         ratio, together = self.compress_ratio, self.overlap * self.compress_ratio
@@ -213,7 +200,7 @@ class CompressedLatent:
                 found += [(BLOCK // ratio * kept, BLOCK, 0), (waiting, block, together)]
         return tuple(
             CachePage(
-                math.ceil(size / ALIGNED) * ALIGNED if narrow else size,
+                math.ceil(size / step) * step,
                 block,
                 Window(window) if window else None,
             )

@@ -64,7 +64,9 @@ def test_pages() -> None:
         CachePage(15 * 576, 256, None),  # 64 x 132
         CachePage(15 * 576, 4, Window(8)),  # 4 x 4 x 128 x 4 B
     )
-    assert CHOSEN.kept("bf16").pages[0] == CachePage(64 * 1024, 64, Window(128))
+    wide = CHOSEN.kept("bf16").pages
+    assert wide[0] == CachePage(64 * 1024, 64, Window(128))
+    assert wide[3] == CachePage(17 * 512, 256, None)
 
 
 def test_a_sequence_keeps_no_more_in_windows_the_longer_it_is() -> None:
@@ -108,14 +110,6 @@ def test_hyper_connections_weigh() -> None:
     assert PRO.mixes == 24
     assert found.parameters == 122 * (24 * 28_672 + 24 + 3) + 4 * 28_672 + 4 + 1
     assert replace(PRO, hyper_connections=1).mixes == 0
-
-
-def test_vectors_that_a_query_sees() -> None:
-    """The window's, and rows: up to as many as are chosen, or all."""
-    assert (WINDOW.seen(1000), WINDOW.seen(100)) == (128, 100)
-    assert ALL.seen(12_800) == 128 + 100
-    assert CHOSEN.seen(2000) == 128 + 500
-    assert CHOSEN.seen(MILLION) == 128 + 1024
 
 
 @pytest.mark.parametrize(
