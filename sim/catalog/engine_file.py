@@ -23,7 +23,7 @@ from sim.specs.engine import (
     GgufKernels,
     Mxfp4Padding,
 )
-from sim.specs.precision import INT4, MULTIPLIES
+from sim.specs.precision import INT4, MULTIPLIES, PLAIN
 
 FACTORS = {
     "tokens_factor": "tokens",
@@ -179,7 +179,7 @@ def _expert_inputs(values: Fields) -> tuple[ExpertInputs, ...]:
     for each in values.mappings(_EXPERT_INPUTS):
         each.only(ExpertInputs._fields)
         weights, inputs = each.text("weights"), each.text("inputs")
-        if weights not in MULTIPLIES.get(inputs, ()):
+        if inputs not in PLAIN and weights not in MULTIPLIES.get(inputs, ()):
             raise each.error("inputs", f"{inputs} is not multiplied by {weights}")
         found.append(ExpertInputs(weights, _words(each, "gpus"), inputs))
     return tuple(found)

@@ -97,6 +97,7 @@ def _model(config: Fields, outer: Fields, architecture: str, path: Path) -> Mode
         tie_word_embeddings=at.flag("tie_word_embeddings", absent=tied),
         source=f"{path} ({architecture})",
         mtp_layers=_mtp_layers(config),
+        hyper_connections=config.optional_whole("hc_mult", 1) or 1,
         assumed_context=context is None,
         norm_bias=family is not None and family.norm_bias,
         head_bias=config.flag("lm_head_bias", absent=False),

@@ -209,6 +209,14 @@ FAMILIES = {
     "BailingMoeV2ForCausalLM": ModelFamily(
         4, None, 16384, bias="never", qk_norm=True, layers=experts.bailing
     ),
+    "AfmoeForCausalLM": ModelFamily(
+        *(None, 128, 131072, "never"),
+        qk_norm=True,
+        window="always",
+        window_size=2048,
+        layers=windows.afmoe,
+        vocabulary=200192,
+    ),
     "HYV3ForCausalLM": _HY_3,
     "HyV3ForCausalLM": _HY_3,
     "ExaoneMoEForCausalLM": _EXAONE_MOE,
@@ -263,6 +271,7 @@ LATENT: dict[str, tuple[int, Callable[[Fields], tuple[LayerGroup, ...]]]] = {
     "Glm4MoeLiteForCausalLM": (202752, latent.deepseek),
     "Mistral4ForCausalLM": (1048576, latent.deepseek),
     "MistralLarge3ForCausalLM": (262144, latent.deepseek),
+    "DeepseekV4ForCausalLM": (1048576, latent.compressed),
     "KimiLinearForCausalLM": (4096, recurrent.kimi_linear),
     "BailingMoeV3ForCausalLM": (131072, recurrent.bailing_hybrid),
 }
@@ -289,6 +298,7 @@ MODEL_TYPES = {
     **{"llama4": "Llama4ForConditionalGeneration", "nemotron_h": "NemotronHForCausalLM"},
     **{"deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM"},
     **{"deepseek_v32": "DeepseekV32ForCausalLM", "kimi_k2": "DeepseekV3ForCausalLM"},
+    **{"deepseek_v4": "DeepseekV4ForCausalLM"},
     **{"glm_moe_dsa": "GlmMoeDsaForCausalLM", "kimi_k25": "KimiK25ForConditionalGeneration"},
     **{"qwen2_moe": "Qwen2MoeForCausalLM", "phimoe": "PhiMoEForCausalLM"},
     **{"olmoe": "OlmoeForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM"},
@@ -304,6 +314,7 @@ MODEL_TYPES = {
     **{"falcon_h1": "FalconH1ForCausalLM", "nemotron-nas": "DeciLMForCausalLM"},
     **{"mimo_v2_flash": "MiMoV2FlashForCausalLM", "step3p5": "Step3p5ForCausalLM"},
     **{"step3p7": "Step3p7ForCausalLM", "step3p7_text": "Step3p7ForCausalLM"},
+    **{"afmoe": "AfmoeForCausalLM"},
     **{"mistral4": "Mistral4ForCausalLM", "kimi_linear": "KimiLinearForCausalLM"},
     **{"minimax_m3": "MiniMaxM3ForCausalLM", "dots1": "Dots1ForCausalLM"},
     **{"bailing_moe_v2": "BailingMoeV2ForCausalLM", "exaone_moe": "ExaoneMoeForCausalLM"},
@@ -351,6 +362,10 @@ RENAMED: dict[str, dict[str, str]] = {
     "Ernie4_5_MoEForCausalLM": {"num_experts_per_tok": "moe_k"},
     "Step3p5ForCausalLM": _STEP_KEYS,
     "Step3p7ForCausalLM": _STEP_KEYS,
+    "AfmoeForCausalLM": {
+        **{"first_k_dense_replace": "num_dense_layers"},
+        **{"sliding_window_pattern": "global_attn_every_n_layers"},
+    },
     "HYV3ForCausalLM": {"moe_intermediate_size": "expert_hidden_dim"},
     "StableLmForCausalLM": {"attention_bias": "use_qkv_bias"},
     "InternLM2ForCausalLM": {"attention_bias": "bias"},
@@ -367,7 +382,7 @@ RENAMED: dict[str, dict[str, str]] = {
 
 _PER_LAYER = "embeddings for each layer, and layers that share keys and values"
 _PICTURE = "layers that attend to a picture"
-_COMPRESSED = "attention to compressed keys and values, and hyper-connections"
+_REUSED = "rows that layers share, an indexer in two steps, and embeddings of n-grams"
 _POOLED = "an indexer over pooled keys, and hyper-connections"
 _N_GRAMS = "an indexer, embeddings of n-grams, and hyper-connections"
 _TWICE = "two attentions in each layer, and experts without weights"
@@ -379,7 +394,7 @@ UNKNOWN = {
     **{"mllama": _PICTURE, "mllama_text_model": _PICTURE},
     **{"jamba": "Mamba-1", "mamba": "Mamba-1", "falcon_mamba": "Mamba-1"},
     **{"rwkv": "RWKV", "rwkv7": "RWKV", "recurrent_gemma": "RG-LRU"},
-    **{"deepseek_v4": _COMPRESSED, "DeepseekV4ForCausalLM": _COMPRESSED},
+    **{"deepseek_v41": _REUSED, "DeepseekV41ForCausalLM": _REUSED},
     **{"glm5_next": _POOLED, "glm5_next_text": _POOLED},
     **{"qwen3_8_flash_next": _N_GRAMS, "qwen3_8_flash_next_text": _N_GRAMS},
     **{"qwen4_exp": _N_GRAMS, "qwen4_exp_text": _N_GRAMS},

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import NamedTuple
 
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
@@ -111,6 +112,15 @@ def _attention(kind: Attention, h: int) -> Iterator[Module]:
         }
         if isinstance(kind, SparseLatent) and not kind.index_shared:
             sizes["indexer.wq_b",] = (low or 0) * kind.index_size
+    elif isinstance(kind, CompressedLatent):
+        sizes = {
+            ("wq_a", "q_a_proj"): h * kind.q_lora_rank,
+            ("wq_b", "q_b_proj"): kind.q_lora_rank * kind.query_size,
+            ("wkv", "kv_proj"): h * kind.head_dim,
+            ("wo_a", "o_a_proj"): kind.query_size * kind.o_lora_rank,
+            ("wo_b", "o_b_proj"): kind.grouped_size * h,
+            ("indexer.wq_b", "indexer.q_b_proj"): kind.q_lora_rank * kind.index_size,
+        }
     elif isinstance(kind, KimiDelta):
         sizes = {
             ("q_proj",): h * kind.key_size,
@@ -146,13 +156,15 @@ def _mlp(group: LayerGroup, h: int) -> Iterator[Module]:
         yield from _matrices(parents, mlp.mlp_matrices, h * mlp.intermediate_size, "projections")
     if not isinstance(mlp, MixtureOfExperts):
         return
-    # Gemma 4 calls the MLP of every token mlp, as its dense layers, and the experts experts.
+    # Gemma 4, whose layers norm behind MLPs, calls the MLP of every token mlp, as its dense layers,
+    # and the experts experts; Trinity has such norms, too, and the usual names.
     gemma = group.post_norms
-    routed = ("",) if gemma else ("mlp.", "block_sparse_moe.", "mixer.", "feed_forward.", "ffn.")
-    shared = ("mlp",) if gemma else tuple(
-        f"{parent}{name}" for parent, name in product(routed, ("shared_experts", "shared_expert",
-                                                                "shared_mlp"))
-    )  # fmt: skip
+    usual = ("mlp.", "block_sparse_moe.", "mixer.", "feed_forward.", "ffn.")
+    routed = (*(("",) if gemma else ()), *usual)
+    shared = (*(("mlp",) if gemma else ()), *(
+        f"{parent}{name}" for parent, name in product(usual, ("shared_experts", "shared_expert",
+                                                               "shared_mlp"))
+    ))  # fmt: skip
     each = ("experts", "experts.0", *(("moe.experts", "moe.experts.0") if gemma else ()))
     inside = tuple(f"{parent}{name}" for parent, name in product(routed, each))
     experts = mlp.num_experts * mlp.expert_hidden(h) * mlp.moe_intermediate_size

@@ -85,9 +85,37 @@ def quantisation(config: Fields, path: Path) -> Quantisation | None:
         )
     try:
         schemes, left_out = read(found)
-        return Quantisation(schemes, Patterns.of(left_out), _kv_cache(found), source)
+        apart = _experts_apart(config, found)
+        kv_cache = _kv_cache(found) or (COMPRESSED_CACHE if _is_compressed(config) else None)
+        if _given(found, "moe_quant_algo"):  # what is left out is so of the experts' format alone
+            left_out = []
+        return Quantisation((*apart, *schemes), Patterns.of(left_out), kv_cache, source)
     except re.error as error:
         raise found.error("ignore", f"cannot be read ({error})") from None
+
+
+def _is_compressed(config: Fields) -> bool:
+    """Whether the file is of DeepSeek V4."""
+    return config.has("model_type") and config.value("model_type") == COMPRESSED
+
+
+def _experts_apart(config: Fields, q: Fields) -> Schemes:
+    """The scheme of experts that ``expert_dtype`` or ``moe_quant_algo`` gives one of their own, in
+    files of DeepSeek V4; mxfp4 where they are silent (vLLM 0.33, ``DeepseekV4FP8Config``)."""
+    if _given(q, "moe_quant_algo"):
+        own = q.value("moe_quant_algo")
+        if own != "NVFP4":
+            raise _unknown(q, "moe_quant_algo", "experts in NVFP4 are modelled")
+        return ((Patterns.of(["experts"]), _plain("nvfp4", "nvfp4")),)
+    stated = config.value("expert_dtype") if config.has("expert_dtype") else None
+    if stated is None and not _is_compressed(config):
+        return ()
+    if stated not in EXPERT_TYPES:
+        raise _unknown(
+            config, "expert_dtype", f"{' and '.join(map(str, EXPERT_TYPES))} are modelled"
+        )
+    scheme = EXPERT_TYPES[stated]
+    return () if scheme is None else ((Patterns.of(["experts"]), scheme),)
 
 
 def _stated(config: Fields, path: Path) -> tuple[Fields | None, str]:
@@ -265,6 +293,17 @@ def _mxfp4(q: Fields) -> Read:
 def _plain(name: str, activations: str) -> Scheme:
     return Scheme(name, precision_bytes(name), activations)
 
+
+EXPERT_TYPES: Mapping[Any, Scheme | None] = {
+    **dict.fromkeys(("fp4", None), _plain("mxfp4", "fp8")),
+    "fp8": None,
+}
+"""How experts are stored by ``expert_dtype``; None as the other weights."""
+
+COMPRESSED = "deepseek_v4"
+
+COMPRESSED_CACHE = "fp8"
+"""The cache of that model where none is asked for (vLLM 0.33, ``_resolve_dsv4_kv_cache_dtype``)."""
 
 ALGORITHMS = {
     "FP8": Scheme("fp8", 1.0, "fp8", static=True),

@@ -219,6 +219,12 @@ def exaone_moe(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...
     return experts.counted(zip(attentions, mlps, strict=True))
 
 
+def afmoe(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
+    """Layers of ``exaone_moe`` with gates on attention's results, and norms after attention and
+    MLP (Arcee Trinity)."""
+    return _normed(exaone_moe(config, replace(attention, output_gate=True)))
+
+
 def hunyuan(config: Fields, attention: GroupedQuery) -> tuple[LayerGroup, ...]:
     """Dense layers; norms of queries and keys unless ``use_qk_norm`` says otherwise."""
     experts.refuse(config, "use_cla", "layers that share keys and values")

@@ -34,6 +34,7 @@ SAME_SHAPE = {
     "deepseek-v3.1-terminus": "deepseek-v3.1",
     "deepseek-v3.2-exp": "deepseek-v3.2",
     "deepseek-v3.2-speciale": "deepseek-v3.2",
+    "deepseek-v4-flash-0731": "deepseek-v4-flash",
     "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
     "deepseek-r1-distill-llama-70b": "llama-3.3-70b",
     "kimi-k2-0905": "kimi-k2",
@@ -85,10 +86,13 @@ CONTEXTS = {"2507": 262144}
 """``max_position_embeddings`` by a word of a name of Qwen3: config.json of
 Qwen3-235B-A22B-Instruct-2507, -Thinking-2507 and the other Qwen3 of that month."""
 
-BY_BLOCKS = ("qwen/", "deepseek-ai/", "zai-org/glm-5", "minimaxai/", "moonshotai/")
+BY_BLOCKS = (
+    *("qwen/", "deepseek-ai/", "zai-org/glm-5", "minimaxai/", "moonshotai/"),
+    "sgl-project/deepseek-v4",
+)
 """How the ids of fp8 checkpoints with a scale for each block of 128 x 128 weights begin:
 config.json of Qwen/Qwen3-32B-FP8, deepseek-ai/DeepSeek-V3, zai-org/GLM-5-FP8,
-MiniMaxAI/MiniMax-M2.5 and moonshotai/Kimi-K2-Instruct."""
+MiniMaxAI/MiniMax-M2.5, moonshotai/Kimi-K2-Instruct and sgl-project/DeepSeek-V4-Pro-FP8."""
 
 MODEL_OPTIMIZER = "nvidia"
 """The publisher whose checkpoints hold the scales of fp8 activations and say that the KV cache is
@@ -97,13 +101,14 @@ do those of AMD that are called FP8-KV."""
 
 
 EXPERTS_ALONE = (
-    *("kimi-k2.5", "glm-5", "minimax-m2"),
+    *("kimi-k2.5", "glm-5", "minimax-m2", "deepseek-v4-flash", "deepseek-v4-pro"),
     *("qwen3.5-122b-a10b", "qwen3.5-397b-a17b"),
 )
 """Models of whose NVFP4 checkpoints by NVIDIA the experts alone, or they and little else, are in
-nvfp4: hf_quant_config.json or config.json of nvidia/Kimi-K2.5-NVFP4, GLM-5-NVFP4,
-MiniMax-M2.5-NVFP4, Qwen3.5-122B-A10B-NVFP4 and Qwen3.5-397B-A17B-NVFP4. Of DeepSeek-V3.1-NVFP4 and
-Qwen3-235B-A22B-NVFP4 most of the attention is, too."""
+nvfp4; the rest is as in the model's own checkpoint where that mixes formats, else at 16 bits:
+hf_quant_config.json or config.json of nvidia/Kimi-K2.5-NVFP4, GLM-5-NVFP4, MiniMax-M2.5-NVFP4,
+Qwen3.5-122B-A10B-NVFP4, Qwen3.5-397B-A17B-NVFP4, DeepSeek-V4-Flash-NVFP4 and -Pro-NVFP4. Of
+DeepSeek-V3.1-NVFP4 and Qwen3-235B-A22B-NVFP4 most of the attention is, too."""
 
 
 class Named(NamedTuple):
@@ -145,12 +150,14 @@ class Named(NamedTuple):
         weights, activations = found
         optimised = owner == MODEL_OPTIMIZER and weights != "fp8-block"
         alone = weights == "nvfp4" and optimised and self.entry in EXPERTS_ALONE
+        around = own.weights if own is not None and own.experts is not None else "bf16"
+        usual = None if own is None else own.kv_cache
         return PublishedFormat(
-            "bf16" if alone else weights,
+            around if alone else weights,
             weights if alone else None,
             source,
             activations=activations,
-            kv_cache="fp8" if optimised or "kv" in words else None,
+            kv_cache="fp8" if optimised or "kv" in words else usual,
             static=weights == "fp8" and (optimised or "kv" in words),
             note=None
             if alone

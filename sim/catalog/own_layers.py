@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 from sim.catalog.fields import Fields, keys
 from sim.errors import did_you_mean
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
@@ -31,6 +32,7 @@ ATTENTIONS: dict[str, type] = {
     "sparse_grouped": SparseGrouped,
     "latent": Latent,
     "sparse_latent": SparseLatent,
+    "compressed_latent": CompressedLatent,
     "gated_delta": GatedDelta,
     "kimi_delta": KimiDelta,
     "mamba2": Mamba2,
@@ -68,7 +70,9 @@ def own_layers(shape: Fields) -> tuple[LayerGroup, ...]:
         if place >= MOST_LAYERS:
             raise shape.error("layers", f"expected at most {MOST_LAYERS:,} layers")
         places.setdefault(layer, []).append(place)
-    if not any(isinstance(layer.attention, GroupedQuery | Latent) for layer in places):
+    if not any(
+        isinstance(layer.attention, GroupedQuery | Latent | CompressedLatent) for layer in places
+    ):
         raise shape.error(
             "layers", "expected at least one layer with attention to tokens, such as grouped_query"
         )

@@ -39,9 +39,12 @@ def published_in(values: Fields, sources: Mapping[str, str]) -> PublishedFormat 
     if not values.has(KEY):
         return None
     value = values.inner(KEY)
-    value.only(["weights", "experts"])
-    experts = _format(value, "experts") if value.has("experts") else None
-    return PublishedFormat(_format(value, "weights"), experts, sources[KEY])
+    value.only(["weights", "experts", "kv_cache"])
+    experts, kv_cache = (
+        _format(value, key) if value.has(key) else None for key in ("experts", "kv_cache")
+    )
+    weights = _format(value, "weights")
+    return PublishedFormat(weights, experts, sources[KEY], kv_cache=kv_cache)
 
 
 def _format(value: Fields, key: str) -> str:

@@ -60,6 +60,7 @@ def _model(model: ModelSpec) -> dict[str, object]:
         "tie_word_embeddings": model.tie_word_embeddings,
         "max_position_embeddings": context,
         "mtp_layers": model.mtp_layers,
+        **({"hyper_connections": model.hyper_connections} if model.mixes else {}),
         "layers": [_layers(group) for group in model.layers],
         "published_format": _format(model),
     }

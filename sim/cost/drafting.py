@@ -94,11 +94,23 @@ class Drafting:
         if self._attention is None:
             return [(math.inf, 0.0, 0.0)]
         passes = max(1, drafts)
-        lines = self._attention.decode_lines(sequences)
+        lines = self._seen_lines(sequences)
         if self._attention.in_chunks and checked:
             first = self._attention.verify_lines(sequences, checked)
             return added([first, repeated(lines, passes - 1)]) if passes > 1 else first
         return repeated(lines, passes)
+
+    def _seen_lines(self, sequences: int) -> list[Line]:
+        """Decode attention of one pass, where a window hides some of equal contexts, too."""
+        assert self._attention is not None
+        found = [self._attention.decode_lines(sequences)]
+        for window in self._attention.windows:
+            full = float(sequences * (window.size - 1))
+            lines = self._attention.decode_lines(sequences, window=window)
+            rising = [line for line in lines if line[0] < full]
+            _, start, slope = lines[len(rising)]
+            found.append([*rising, (full, start, slope), (math.inf, start + slope * full, 0.0)])
+        return added(found)
 
     def host_line(self, sequences: int, drafts: int) -> tuple[float, float]:
         """(intercept, slope), in the tokens that ``sequences`` hold, of the host's search, or of

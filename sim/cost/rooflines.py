@@ -260,14 +260,15 @@ class Rooflines:
         return operator._replace(error=found.error, measured=found.measured)
 
     def send(self, m: Amount) -> list[Operator]:
-        """Hidden state and residual from each stage of a pipeline to the next: one of each border
-        between two stages.
+        """Hidden state and residual, or all hidden states, from each stage of a pipeline to the
+        next: one of each border between two stages.
 
         Each tensor rank sends its share to its counterpart, and the ranks bring the shares together
         (vLLM 0.32, ``send_tensor_dict`` with an ``all_gather_group``).
         """
         d, gpus = self._d, self._d.layout.tensor
-        size = 2 * m * d.model.hidden_size * self.moved
+        states = d.model.hyper_connections if d.model.mixes else 2
+        size = states * m * d.model.hidden_size * self.moved
         together = self.all_gather(SEND, 1, size, gpus).communication if gpus > 1 else 0.0
         return [
             _collective(SEND, 1, size / gpus, send_time(size / gpus, link) + together)

@@ -26,6 +26,11 @@ LATENT_ERROR = 0.21
 of attention that decode over 16 bits, by the parameters of an H200: H100 4.8 %, RTX PRO 6000 18 %,
 L40S 21 %, B200 41 % (vLLM 0.24, aiconfigurator-core tables)."""
 
+COMPRESSED_ERROR = 0.105
+"""Relative error of attention to compressed rows: the mean over three GPUs of the median error of
+whole blocks of attention over prompts, 8 to 14 %, by parameters fitted to an H200; decoding is
+within half of that (``sim.cost.compressed_kernels`` has them one by one)."""
+
 RECURRENT_ERROR = 0.19
 """Relative error of layers with a constant state: the mean over four GPUs of the median error, 18 %
 for decoding and 19 % for prompts (``sim.cost.parts.recurrent`` has them one by one)."""

@@ -136,7 +136,8 @@ class Capacity:
                 most = np.inf
             else:
                 most = (window.size / 2 if window.chunked else window.size - 1) + block
-            total += number * np.minimum(held, most)
+            # where blocks are of fewer tokens than those of the first group, each takes more memory
+            total += number * np.minimum(held, most) * max(1.0, self.block_size / block)
         return total
 
     def most_at_once(self, longest: int) -> tuple[int, ...]:
@@ -173,16 +174,18 @@ class Capacity:
 def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: int) -> float:
     """Peak of the largest pass: one layer's widest intermediate results, and the logits.
 
-    Counts the residual and its normed copy, what the widest attention or MLP has in between (gate
-    and up outputs and their product, or queries, keys, values and result; what attention projects
-    up of the tokens before a chunk), and the logits of ``max_num_seqs`` positions in 32 bits with
-    the copy that sampling sorts, or as many copies as the engine keeps on several GPUs; of a stage
-    of a pipeline, what it receives from the one before. Micro-batches have the logits of all their
-    tokens (llama.cpp's ``graph_reserve``). Where the engine says what a logit takes
-    (``bytes_per_logit``), the peak is in a layer or in sampling, next to buffers that experts keep
-    (vLLM's ``v1/worker/workspace.py``). Ignores what a kernel needs inside.
+    Counts the residual and its normed copy (of hyper-connections all hidden states, before and
+    behind), what the widest attention or MLP has in between (gate and up outputs and their product,
+    or queries, keys, values and result; what attention projects up of the tokens before a chunk),
+    and the logits of ``max_num_seqs`` positions in 32 bits with the copy that sampling sorts, or as
+    many copies as the engine keeps on several GPUs; of a stage of a pipeline, what it receives from
+    the one before. Micro-batches have the logits of all their tokens (llama.cpp's
+    ``graph_reserve``). Where the engine says what a logit takes (``bytes_per_logit``), the peak is
+    in a layer or in sampling, next to buffers that experts keep (vLLM's
+    ``v1/worker/workspace.py``). Ignores what a kernel needs inside.
     """
     hidden, micro = d.model.hidden_size, d.engine.micro_batch
+    states = 2 * d.model.hyper_connections * hidden
     tokens = min(max_num_batched_tokens, micro or max_num_batched_tokens)
     mlps = [tokens * group.mlp.widest(hidden, d.layout) for group in d.model.layers]
     attention = max(
@@ -190,13 +193,13 @@ def activation_bytes(d: Deployment, max_num_batched_tokens: int, max_num_seqs: i
         for group in d.model.layers
     )
     inside = max(attention, *mlps)
-    received = 0 if d.model.embeds else 2 * tokens * hidden
-    states = 2 * tokens * hidden * d.activation_bytes
-    layer = states + (inside + received) * d.activation_bytes
+    received = 0 if d.model.embeds else tokens * states
+    layer = (tokens * states + inside + received) * d.activation_bytes
     drawn = d.model.vocab_size * d.model.predicts
     if d.engine.bytes_per_logit:
-        kept = max(mlps) * d.activation_bytes if d.model.has_experts else 0.0
-        return max(layer, states + kept + max_num_seqs * drawn * d.engine.bytes_per_logit)
+        kept = tokens * states + (max(mlps) if d.model.has_experts else 0.0)
+        logits = max_num_seqs * drawn * d.engine.bytes_per_logit
+        return max(layer, kept * d.activation_bytes + logits)
     return layer + (micro or 2 * max_num_seqs) * drawn * LOGIT_BYTES
 
 
@@ -304,7 +307,7 @@ def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
         activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
         reserve=reserve_bytes(d, max_num_seqs),
         kv_bytes_per_token=kept.token,
-        block_size=kept.groups[0].block if kept.states else block_size,
+        block_size=kept.block or block_size,
         num_gpu_blocks=int((num_gpu_blocks or 0) * scale),
         null_blocks=d.engine.null_blocks,
         given=num_gpu_blocks is not None,

@@ -7,6 +7,9 @@ group whose layers look through a window gives back blocks that lie wholly behin
 ``v1/core/kv_cache_utils.py`` and ``single_type_kv_cache_manager.py``.) A model whose layers all see
 everything is one group, and a block holds ``block_size`` tokens of all its layers.
 
+Layers that keep several things in pages of different sizes (DeepSeek V4) share blocks as vLLM packs
+them: see ``_packed``.
+
 What a kind of layer keeps is ``Kept`` (``sim.specs.layers``). Layers that keep a constant state are
 groups of their own, which take one block from a request however long it is: blocks hold as many
 tokens of attention as it takes to be as large as a state.
@@ -77,11 +80,13 @@ def places(groups: Sequence[KvGroup]) -> list[tuple[KvGroup, list[int]]]:
 
 class KvGroups(NamedTuple):
     """The ``groups`` of a model whose blocks hold tokens, the bytes that a token takes in one of
-    them (one GPU), and how many groups hold a state: blocks of each request."""
+    them (one GPU), how many groups hold a state: blocks of each request; and the tokens of a
+    ``block``, where they are not those that are asked for."""
 
     groups: tuple[KvGroup, ...]
     token: float
     states: int = 0
+    block: int | None = None
 
     @property
     def number(self) -> int:
@@ -106,6 +111,8 @@ def kv_groups(
         return _with_states(d, math.lcm(step, EXPORTED) if exported and delta else step)
     if not windows or not d.model.windows:
         return KvGroups((KvGroup(1, None, block_size),), d.kv_bytes_per_token())
+    if any(one.pages for _, one in _kept(d)):
+        return _packed(_kept(d))
     kept = [each for each in _kept(d) if each[1].token]
     counts: dict[Window | None, int] = {}
     for count, one in kept:
@@ -128,6 +135,8 @@ def stage_groups(
     whole = kv_groups(replace(d, layout=stage.layout), block_size, windows=windows)
     if not windows or whole.number + whole.states == 1:
         return whole._replace(token=stage.kv_bytes_per_token())
+    if any(one.pages for _, one in _kept(d)):
+        return whole._replace(token=_packed(_kept(stage)).token)
     own, largest = _kept(stage), max(one.token for _, one in _kept(d))
     counts = [
         math.ceil(sum(n for n, one in own if one.token and one.window == window) / number)
@@ -152,7 +161,46 @@ def _with_states(d: Deployment, step: int) -> KvGroups:
     state = max(one.state for _, one in kept)
     size = max(full, group_size([full, recurrent]))
     block = step * math.ceil(state / (step * token))
-    return KvGroups((KvGroup(1, None, block),), size * token, math.ceil(recurrent / size))
+    return KvGroups((KvGroup(1, None, block),), size * token, math.ceil(recurrent / size), block)
+
+
+def _packed(kept: list[tuple[int, Kept]]) -> KvGroups:
+    """Layers with pages of different sizes, which lie one behind the other in a block.
+
+    Pages of as many tokens and the same window are a kind. Pages that see everything are one group,
+    and so is a kind with several sizes of page; kinds of a single size are cut into groups of about
+    as many layers as these. A block is as large as the largest group, and of any group. (vLLM 0.27,
+    ``_get_kv_cache_groups_uniform_groups``, to 0.33, ``_get_packed_kv_cache_groups``, in v1/core.)
+    """
+    kinds: dict[tuple[Window | None, int], dict[float, int]] = {}
+    for count, one in kept:
+        for size, block, window in one.pages:
+            pages = kinds.setdefault((window, block), {})
+            pages[size] = pages.get(size, 0) + count
+    even = {kind: max(pages.values()) for kind, pages in kinds.items() if kind[0] is not None}
+    several = [layers for kind, layers in even.items() if len(kinds[kind]) > 1]
+    layers = _repeats(list(even.values()), max(several, default=1)) if several else None
+    numbers = {
+        kind: math.ceil(even[kind] / layers) if layers and kind in even else 1 for kind in kinds
+    }
+    largest = max(
+        sum(math.ceil(count / numbers[kind]) * size for size, count in pages.items())
+        for kind, pages in kinds.items()
+    )
+    groups = [KvGroup(numbers[kind], *kind) for kind in kinds]
+    groups.sort(key=lambda group: group.window is not None)
+    return KvGroups(tuple(groups), largest / groups[0].block, block=groups[0].block)
+
+
+def _repeats(counts: list[int], least: int) -> int:
+    """Layers of a group, at least so many, for which groups of all ``counts`` of layers lack the
+    fewest; the most of them, where several do.
+
+    >>> _repeats([61, 30, 31], 30), _repeats([43, 21, 20], 21)
+    (31, 22)
+    """
+    sizes = range(least, max(counts) + 1)
+    return min(sizes, key=lambda size: (sum(-count % size for count in counts), -size))
 
 
 def _kept(d: Deployment) -> list[tuple[int, Kept]]:

@@ -398,7 +398,7 @@ class HybridCachingAllocator(WindowedAllocator):
         if self._even:
             return super().horizon(iterations)
         rounds = self._pool.free // max(1, self._number * self._decoding)
-        return min(iterations, max(0, rounds * min(group.block for group in self.groups) - 1))
+        return min(iterations, max(0, rounds * self._shortest - 1))
 
     def until_more(self, iterations: int) -> int:
         """Until a sequence gives back a block, if that may be what the head of the queue lacks;
@@ -410,7 +410,7 @@ class HybridCachingAllocator(WindowedAllocator):
         if self._missing is not None:
             # each sequence gives back one block at most in as many iterations, of each such group
             rounds = (self._missing - 1) // max(1, self._windows.number * self._decoding)
-            quiet = max(quiet, rounds * self.block_size - 1)
+            quiet = max(quiet, rounds * self._shortest - 1)
         return min(iterations, quiet)
 
     def check_integrity(self, owners: Mapping[Request, tuple[int, bool]]) -> None:

@@ -72,6 +72,7 @@ class WindowedAllocator(Allocator):
         self.groups = tuple(groups)
         self._most = tuple(most or [NEVER] * len(self.groups))
         self._number = sum(group.number for group in self.groups)
+        self._shortest = min(group.block for group in self.groups)
         self._decoding = 0
         self._grown = 0  # iterations that decoding sequences have been fed since the start
         # (tokens, computed before the last allocation) of each request; of one that decodes, its
@@ -298,7 +299,7 @@ class WindowedAllocator(Allocator):
         iterations = min(iterations, self._ahead())
         free = self.free_blocks
         # every sequence takes at most one block of each group in as many iterations
-        if self._number * self._decoding * (iterations // self.block_size + 1) <= free:
+        if self._number * self._decoding * (iterations // self._shortest + 1) <= free:
             return iterations
         taken = peak = 0
         for ahead in range(min(iterations, self._cycle)):

@@ -12,6 +12,7 @@ from sim.cost import CostModel, Deployment, Operator
 from sim.cost.kernels.latent_attention import ROWS
 from sim.cost.parts.mixture_of_experts import ROUTED
 from sim.iteration import Batch, Part
+from sim.specs.compressed import CompressedLatent
 from sim.specs.latent import Latent
 from sim.specs.links import on_link, pcie
 from sim.units import show_number, show_time
@@ -262,7 +263,9 @@ def _padded_heads(d: Deployment) -> str | None:
     """The note that latent kernels compute heads which a GPU does not have; None elsewhere."""
     for group in d.model.layers:
         attention = group.attention
-        heads = attention.num_heads // d.layout.tensor if isinstance(attention, Latent) else 0
+        if not isinstance(attention, Latent | CompressedLatent):
+            continue
+        heads = attention.num_heads // d.layout.tensor
         if heads % ROWS:
             whole = math.ceil(heads / ROWS) * ROWS
             return (

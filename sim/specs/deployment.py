@@ -294,6 +294,8 @@ class Deployment:
         rule = self.engine.fuses_sums(gpu.title, ranks, [name for name, it in kinds.items() if it])
         if rule is None or gpu.link.kind != "nvlink" or gpu.node.split(ranks)[1] > 1:
             return 0.0
+        if model.mixes:  # between the sum and the norm hidden states are mixed
+            return 0.0
         return min(rule.largest, rule.tokens * model.hidden_size * self.activation_bytes)
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment, Drafter
 from sim.specs.experts import MixtureOfExperts
@@ -36,6 +37,7 @@ def drafter_of(d: Deployment, method: str, model: ModelSpec | None = None) -> Dr
     if model is None:
         last = replace(_like(d.model), count=1, places=())
         if method == "mtp":
+            last = replace(last, attention=_near(last.attention))
             model, joins = replace(d.model, layers=(last,)), ((2 * hidden, hidden),)
         else:
             last = replace(last, attention=_whole(last), mlp=_dense(last))
@@ -91,6 +93,14 @@ def _dense(group: LayerGroup) -> DenseMlp:
         return DenseMlp(active + mlp.shared_intermediate_size)
     assert isinstance(mlp, DenseMlp)
     return mlp
+
+
+def _near(attention: Attention) -> Attention:
+    """The attention of a layer for multi-token prediction: the target's, but without compressed
+    rows, which it leaves to the window (``compress_ratios`` of DeepSeek V4 end in 0)."""
+    if isinstance(attention, CompressedLatent):
+        return replace(attention, compress_ratio=0, index_topk=None)
+    return attention
 
 
 def _whole(group: LayerGroup) -> Attention:

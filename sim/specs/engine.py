@@ -230,6 +230,7 @@ class EngineSpec:
                          iteration of decodes with as many rows as they have
     ``lifts_cap_alone``  under vLLM's rule ``scheduler.long_prefill_token_threshold`` does not hold
                          for a request that is alone
+    ``attends_rows``     it has kernels of attention to compressed rows (DeepSeek V4)
     ``limits_chunks``    under SGLang's rule iterations of prompts that may be cut heed
                          ``scheduler.max_prefill_tokens``, too: a prompt that is not shorter than
                          what others leave of them waits for the next iteration
@@ -308,6 +309,7 @@ class EngineSpec:
     keeps_interval: bool = False
     pads_lone_tokens: bool = False
     lifts_cap_alone: bool = False
+    attends_rows: bool = True
     limits_chunks: bool = False
     adapters_block: bool = False
     keeps_last_found: bool = False

@@ -30,13 +30,25 @@ MLPs that every token goes through, the experts that a router chooses from, embe
 and what stays at 16 bits or more (norms, biases, routers)."""
 
 
+class CachePage(NamedTuple):
+    """A page of a layer's cache that is of a size of its own: ``bytes`` for ``block`` tokens, kept
+    of those that the ``window`` shows (None: of all)."""
+
+    bytes: float
+    block: int
+    window: Window | None
+
+
 class Kept(NamedTuple):
     """A layer's memory for a sequence on one GPU: bytes for each ``token`` that its ``window``
-    shows (None: for all), and bytes of ``state`` that stay the same however long it is."""
+    shows (None: for all), and bytes of ``state`` that stay the same however long it is. Where a
+    layer keeps several things in ``pages`` of different sizes, these say all, and ``token`` is what
+    grows with the sequence."""
 
     token: float
     window: Window | None = None
     state: float = 0.0
+    pages: tuple[CachePage, ...] = ()
 
 
 class Weights(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.grouped_query import GroupedQuery
@@ -31,7 +32,9 @@ class ModelSpec:
     embedding, the last the final norm and the LM head. ``mtp_layers`` are those that
     it was published with to predict further tokens; its own passes do not go through them.
     ``assumed_context`` says that ``max_position_embeddings`` is the usual one of its class, since
-    its file states none; ``published`` are the formats of its checkpoint, None for 16 bits;
+    its file states none; ``published`` are the formats of its checkpoint, None for 16 bits; between
+    layers go ``hyper_connections`` hidden states, which small products mix before and after each
+    attention and MLP (manifold-constrained hyper-connections, arXiv 2512.24880; 1: a residual);
     ``remarks`` are sentences on how its name or file was read. Raises ValueError for an impossible
     shape.
     """
@@ -47,12 +50,14 @@ class ModelSpec:
     head_bias: bool = False
     part: tuple[int, int] = (0, 1)
     mtp_layers: int = 0
+    hyper_connections: int = 1
     assumed_context: bool = field(default=False, compare=False, repr=False)
     published: PublishedFormat | None = field(default=None, compare=False, repr=False)
     remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         require_positive(self, "hidden_size", "vocab_size", "max_position_embeddings")
+        require_positive(self, "hyper_connections")
         if not self.layers:
             raise ValueError("layers: got none, expected at least one group")
         if self.tie_word_embeddings and self.head_bias:
@@ -129,6 +134,7 @@ class ModelSpec:
         head = self.head_parameters() if self.predicts else 0
         if self.tie_word_embeddings and self.predicts and not self.embeds:
             head = self.embedding_parameters()
+        mixing = self._mixing_parameters()
         return (
             *(
                 each._replace(parameters=group.count * each.parameters)
@@ -136,9 +142,27 @@ class ModelSpec:
                 for each in group.weights(h, layout)
             ),
             Weights("norms", norms / tensor, "kept"),
+            *([Weights("hyper-connections", mixing, "kept")] if mixing else []),
             Weights("embedding", embedding / tensor, "vocabulary"),
             Weights("LM head", head / tensor, "vocabulary"),
         )
+
+    @property
+    def mixes(self) -> int:
+        """Numbers for each token by which hidden states are mixed around one attention or MLP: how
+        they go in, how its result goes out, and how they go past it; 0 for a residual."""
+        count = self.hyper_connections
+        return (2 + count) * count if count > 1 else 0
+
+    def _mixing_parameters(self) -> int:
+        """Weights of the products that mix hidden states, twice a layer and before the LM head,
+        with a bias each and scales."""
+        count, mixes = self.hyper_connections, self.mixes
+        if not mixes:
+            return 0
+        wide = count * self.hidden_size
+        head = count * wide + count + 1 if self.predicts else 0
+        return 2 * self.num_layers * (mixes * wide + mixes + 3) + head
 
     def linear_parameters(self) -> int:
         """Weights of all layers' projections: attention's and the MLP's, all experts included.
@@ -257,9 +281,13 @@ class ModelSpec:
         or those that its window can show, and its constant state. Ignores block rounding."""
         total = 0.0
         for group in self.layers:
-            token, window, state = group.attention.kept(precision, layout)
-            tokens = length if window is None else min(length, window.size)
-            total += group.count * (token * tokens + state)
+            token, window, state, pages = group.attention.kept(precision, layout)
+            rates = [(p.bytes / p.block, p.window) for p in pages] or [(token, window)]
+            held = sum(
+                each * (length if shown is None else min(length, shown.size))
+                for each, shown in rates
+            )
+            total += group.count * (held + state)
         return total
 
     def state_bytes(self, layout: Layout = ONE_GPU) -> float:
@@ -270,7 +298,12 @@ class ModelSpec:
     @property
     def is_latent(self) -> bool:
         """Whether some of its layers have latent attention."""
-        return any(isinstance(group.attention, Latent) for group in self.layers)
+        return any(isinstance(g.attention, Latent | CompressedLatent) for g in self.layers)
+
+    @property
+    def attends_rows(self) -> bool:
+        """Whether some of its layers attend to compressed rows."""
+        return any(isinstance(group.attention, CompressedLatent) for group in self.layers)
 
     @property
     def keeps_state(self) -> bool:
@@ -278,13 +311,14 @@ class ModelSpec:
         return self.state_bytes() > 0
 
     def linear_flops_per_token(self) -> float:
-        """FLOP of all layers' projections for one token.
+        """FLOP of all layers' projections for one token, and of mixing hidden states.
 
         Ignores biases, norms, activations, rotary, embedding look-up, and the LM head, which only
         positions that produce a token go through.
         """
         h = self.hidden_size
-        return sum(
+        mixing = 2 * self.num_layers * 2.0 * self.mixes * self.hyper_connections * h
+        return mixing + sum(
             g.count * (g.attention.flops_per_token(h) + g.mlp.flops_per_token(h))
             for g in self.layers
         )
@@ -305,8 +339,11 @@ class ModelSpec:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """The different windows through which its layers see a context; empty if all see all."""
-        found = (group.attention.window for group in self.layers)
+        """The different windows through which its layers see a context, or keep of it what is in
+        pages; empty if all see all."""
+        found = [group.attention.window for group in self.layers]
+        for group in self.layers:
+            found += [page.window for page in group.attention.kept("bf16").pages]
         return tuple(dict.fromkeys(window for window in found if window is not None))
 
     def _norm_parameters(self) -> int:

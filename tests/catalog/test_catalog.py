@@ -616,8 +616,8 @@ class TestHuggingFace:
         ("changes", "message"),
         [
             (
-                {"architectures": ["DeepseekV4ForCausalLM"]},
-                "architectures: found DeepseekV4ForCausalLM",
+                {"architectures": ["DeepseekV41ForCausalLM"]},
+                "architectures: found DeepseekV41ForCausalLM",
             ),
             ({"architectures": ["UnheardForCausalLM"]}, "supported are the text models Llama"),
             ({"architectures": ["FalconMambaForCausalLM"]}, "found FalconMambaForCausalLM"),

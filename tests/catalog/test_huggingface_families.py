@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from sim.specs.dense_mlp import DenseMlp
+from sim.specs.experts import MixtureOfExperts
 from sim.specs.gated_delta import GatedDelta
 from sim.specs.grouped_query import GroupedQuery
 from sim.specs.mamba2 import Mamba2
 from sim.specs.sparse_grouped import SparseGrouped
+from sim.specs.window import Window
 from tests.huggingface import config, refused
 
 
@@ -348,6 +351,16 @@ ROWS = {
         236.6,
         2 * 48 * 8 * 128 * 2,
     ),
+    "trinity-mini": Row(
+        shape(
+            *("AfmoeForCausalLM", 2048, 32, 32, 4, 200192),
+            **{"intermediate_size": 6144, "moe_intermediate_size": 1024, "num_experts": 128},
+            **{"num_experts_per_tok": 8, "num_shared_experts": 1, "num_dense_layers": 2},
+            **{"sliding_window": 2048, "global_attn_every_n_layers": 4, "head_dim": 128},
+        ),
+        26.1,
+        2 * 32 * 4 * 128 * 2,
+    ),
     "dots.llm1": Row(
         shape(
             *("Dots1ForCausalLM", 4096, 62, 32, 32, 152064),
@@ -428,6 +441,19 @@ def test_sizes_are_the_published_ones(tmp_path: Path, name: str) -> None:
     assert found.parameters == pytest.approx(billions * 1e9, rel=0.01)
     assert found.kv_bytes_per_token("bf16") == token
     assert found.state_bytes() == state
+
+
+def test_trinity_gates_attention_and_norms_behind_it(tmp_path: Path) -> None:
+    """Of 32 layers every fourth sees everything; the first two are dense."""
+    found = config(tmp_path, ROWS["trinity-mini"].document)
+    kinds = [(group.count, group.attention.window, type(group.mlp)) for group in found.layers]
+    assert kinds == [
+        (2, Window(2048), DenseMlp),
+        (22, Window(2048), MixtureOfExperts),
+        (8, None, MixtureOfExperts),
+    ]
+    assert all(group.post_norms for group in found.layers)
+    assert all(getattr(group.attention, "output_gate", False) for group in found.layers)
 
 
 def test_exaone_sees_everything_in_each_fourth_layer(tmp_path: Path) -> None:
@@ -525,7 +551,7 @@ def test_impossible_shapes_are_refused_by_key(
             "layers that attend to a picture",
         ),
         ({"model_type": "rwkv7"}, "RWKV"),
-        ({"architectures": ["DeepseekV4ForCausalLM"]}, "attention to compressed keys and values"),
+        ({"architectures": ["DeepseekV41ForCausalLM"]}, "rows that layers share"),
         ({"architectures": ["LongcatFlashForCausalLM"]}, "two attentions in each layer"),
         ({"architectures": ["Zamba2ForCausalLM"]}, "attention that layers share"),
         (

@@ -9,11 +9,21 @@ import pytest
 
 from sim import catalog
 from sim.errors import UsageError
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp
+from sim.specs.deployment import Deployment
+from sim.specs.drafter import drafter_of
 from sim.specs.experts import MixtureOfExperts
 from sim.specs.latent import Latent
+from sim.specs.model import ModelSpec
 from sim.specs.sparse import SparseLatent
+from sim.specs.window import Window
 from tests.huggingface import config, refused
+
+
+def deployed(spec: ModelSpec) -> Deployment:
+    return Deployment(spec, catalog.gpu("h200-sxm"), catalog.engine("ideal"))
+
 
 V3 = {
     "architectures": ["DeepseekV3ForCausalLM"], "first_k_dense_replace": 3, "hidden_size": 7168,
@@ -55,11 +65,31 @@ LITE = V2 | {
     "n_routed_experts": 64, "num_attention_heads": 16, "num_hidden_layers": 27,
     "num_key_value_heads": 16, "q_lora_rank": None, "topk_method": "greedy",
 }  # fmt: skip
+V4 = {
+    "architectures": ["DeepseekV4ForCausalLM"], "compress_ratios": [0, 0, *[4, 128] * 20, 4, 0],
+    "expert_dtype": "fp4", "hc_mult": 4, "head_dim": 512, "hidden_size": 4096,
+    "index_head_dim": 128, "index_n_heads": 64, "index_topk": 512,
+    "max_position_embeddings": 1048576, "model_type": "deepseek_v4",
+    "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_attention_heads": 64, "num_experts_per_tok": 6, "num_hash_layers": 3,
+    "num_hidden_layers": 43, "num_key_value_heads": 1, "num_nextn_predict_layers": 1,
+    "o_groups": 8, "o_lora_rank": 1024, "q_lora_rank": 1024, "qk_rope_head_dim": 64,
+    "rope_scaling": {"factor": 16, "original_max_position_embeddings": 65536, "type": "yarn"},
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "sliding_window": 128, "tie_word_embeddings": False, "vocab_size": 129280,
+}  # fmt: skip
+V4_PRO = V4 | {
+    "compress_ratios": [128, *[128, 4] * 30, 0], "hidden_size": 7168, "index_topk": 1024,
+    "moe_intermediate_size": 3072, "n_routed_experts": 384, "num_attention_heads": 128,
+    "num_hidden_layers": 61, "o_groups": 16, "q_lora_rank": 1536,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("base", "name"),
     [
+        (V4, "deepseek-v4-flash"),
+        (V4_PRO, "deepseek-v4-pro"),
         (V3, "deepseek-v3"),
         (V3, "deepseek-r1"),
         (V3, "deepseek-v3.1"),
@@ -106,6 +136,58 @@ def test_published_counts(
     assert counted == pytest.approx(active * 1e9, rel=0.025)
 
 
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [("deepseek-v4-flash", 284.0, 13.0), ("deepseek-v4-pro", 1600.0, 49.0)],
+)
+def test_published_counts_of_deepseek_v4(name: str, total: float, active: float) -> None:
+    """The 1.6 trillion of Pro include the layer for multi-token prediction: one like the others
+    but for its rows, and two products that join its inputs. Publishers leave the embedding out of
+    what is active, and round to whole billions."""
+    spec = catalog.model(name)
+    drafter = drafter_of(deployed(spec), "mtp")
+    assert drafter is not None
+    joins = sum(wide * out for wide, out in drafter.joins)
+    layer = drafter.deployment.model.parameters - 2 * spec.embedding_parameters() + joins
+    counted = spec.parameters + (layer if name == "deepseek-v4-pro" else 0)
+    assert counted == pytest.approx(total * 1e9, rel=0.01)
+    assert spec.active_parameters - spec.embedding_parameters() == pytest.approx(
+        active * 1e9, abs=0.5e9
+    )
+
+
+def test_the_last_layer_of_deepseek_v4_predicts_through_the_window_alone() -> None:
+    """``compress_ratios`` end in 0 for it."""
+    drafter = drafter_of(deployed(catalog.model("deepseek-v4-pro")), "mtp")
+    assert drafter is not None
+    (group,) = drafter.deployment.model.layers
+    assert isinstance(group.attention, CompressedLatent)
+    assert group.attention.compress_ratio == 0
+    assert group.attention.window == Window(128)
+
+
+@pytest.mark.parametrize(
+    ("changes", "stored"),
+    [
+        ({}, "mxfp4 (experts) and fp8-block (the rest)"),
+        ({"expert_dtype": ...}, "mxfp4 (experts) and fp8-block (the rest)"),
+        ({"expert_dtype": "fp8"}, "fp8-block"),
+        (
+            {
+                "quantization_config": V4["quantization_config"]
+                | {"moe_quant_algo": "NVFP4", "ignore": ["*.attn.*", "*.ffn.shared_experts.*"]}
+            },
+            "nvfp4 (experts) and fp8-block (the rest)",
+        ),
+    ],
+)
+def test_formats_of_deepseek_v4(tmp_path: Path, changes: dict[str, Any], stored: str) -> None:
+    """Experts have a format of their own, and engines take a cache of 8 bits unasked."""
+    found = config(tmp_path, V4, **changes).published
+    assert found is not None
+    assert (str(found), found.kv_cache, found.problem) == (stored, "fp8", None)
+
+
 def test_deepseek_v3_exactly(tmp_path: Path) -> None:
     """671.026 and 37.552 billion; the head that predicts further tokens is not among them."""
     spec = config(tmp_path, V3)
@@ -142,6 +224,9 @@ def test_layers_named_one_by_one(tmp_path: Path) -> None:
         (V3, {"v_head_dim": "128"}, "v_head_dim: expected a whole number"),
         (V3, {"mlp_layer_types": ["dense"]}, "mlp_layer_types: expected dense or sparse for each"),
         (V32, {"q_lora_rank": None}, "q_lora_rank: is null; the indexer needs it"),
+        (V4, {"compress_ratios": [4] * 42}, "compress_ratios: expected a list of at least 43"),
+        (V4, {"compress_ratios": [8] * 43}, "compress_ratios: expected 0, 1, 4, 128 for each"),
+        (V4, {"o_groups": 7}, "o_groups: 7 do not divide 64 heads"),
         (GLM, {"indexer_types": ["shared"] * 78}, "the first layer has to have an indexer"),
         (GLM, {"indexer_types": ["none"] * 78}, "expected full or shared for each of the 78"),
     ],

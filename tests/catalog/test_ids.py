@@ -26,6 +26,16 @@ from sim.errors import UsageError
         ("nvidia/Qwen3-235B-A22B-NVFP4", "qwen3-235b-a22b", ("nvfp4", None, "nvfp4", "fp8")),
         ("nvidia/Llama-3.1-405B-Instruct-FP4", "llama-3.1-405b", ("nvfp4", None, "nvfp4", "fp8")),
         ("nvidia/Kimi-K2.5-NVFP4", "kimi-k2.5", ("bf16", "nvfp4", "nvfp4", "fp8")),
+        (
+            "nvidia/DeepSeek-V4-Pro-NVFP4",
+            "deepseek-v4-pro",
+            ("fp8-block", "nvfp4", "nvfp4", "fp8"),
+        ),
+        (
+            "sgl-project/DeepSeek-V4-Flash-FP8",
+            "deepseek-v4-flash",
+            ("fp8-block", None, "fp8", "fp8"),
+        ),
         ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", ("int4-group", None, "bf16", None)),
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", ("int4-group", None, "bf16", None)),
         ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", ("int8", None, "bf16", None)),

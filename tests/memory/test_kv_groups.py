@@ -148,3 +148,41 @@ def test_memory_that_comes_free_lets_a_request_in_during_a_leap() -> None:
         )
         leaps, steps = (sim.simulate(scenario, leap=leap) for leap in (True, False))
         assert leaps.record.requests.tobytes() == steps.record.requests.tobytes(), blocks
+
+
+def test_pages_of_deepseek_v4_share_blocks_as_vllm_packs_them() -> None:
+    """Pro: of 30 layers with a choice, 31 that attend to all rows, and 61 windows groups of 31 lack
+    the fewest. The largest is that of rows: 30 pages of 37,440 and of 8,640 B, 31 of 1,728."""
+    found = kv_groups(deployed(catalog.model("deepseek-v4-pro"), kv_cache="fp8"), 16)
+    assert found.groups == (
+        KvGroup(1, None, 256),
+        KvGroup(2, Window(128), 64),
+        KvGroup(1, Window(128), 8),
+        KvGroup(1, Window(8), 4),
+    )
+    assert found.block == 256
+    assert found.token * 256 == 30 * (37_440 + 8_640) + 31 * 1_728
+
+
+def test_fewer_windows_of_deepseek_v4_flash_are_padded() -> None:
+    """21 and 20 layers with rows, 43 windows: groups of 22."""
+    found = kv_groups(deployed(catalog.model("deepseek-v4-flash"), kv_cache="fp8"), 16)
+    assert {group.window: group.number for group in found.groups[:2]} == {
+        None: 1,
+        Window(128): 2,
+    }
+    assert found.token * 256 == 21 * (37_440 + 8_640) + 20 * 1_728
+
+
+def test_a_long_request_takes_blocks_of_rows_and_few_of_windows() -> None:
+    """A million tokens: 4,096 blocks of rows. With 2,048 tokens in flight windows of 128 show
+    2,175 at most, 34 blocks and one more; what waits takes blocks of 4 and 8 tokens."""
+    spec = catalog.model("deepseek-v4-flash")
+    memory = capacity(
+        deployed(spec, kv_cache="fp8", experts="mxfp4", layout=Layout(tensor=8)),
+        block_size=16, gpu_memory_utilization=0.9, num_gpu_blocks=None,
+        max_num_batched_tokens=2048, max_num_seqs=64,
+    )  # fmt: skip
+    assert memory.block_size == 256
+    assert memory.blocks_of(1 << 20) == 4096 + 2 * (34 + 1) + (272 + 1) + (514 + 1)
+    assert memory.blocks_of(256) == 1 + 2 * 4 + 32 + 64 + 4

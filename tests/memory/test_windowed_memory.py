@@ -52,11 +52,17 @@ class Sequence:
 class WindowedMachine(RuleBasedStateMachine):
     """Sequences come, are prefilled in chunks, decode, stop and go, in any order."""
 
-    @initialize(kinds=KINDS, size=st.sampled_from([1, 2, 3, 4, 16]), blocks=st.integers(1, 90))
-    def build(self, kinds: list[KvGroup], size: int, blocks: int) -> None:
+    @initialize(
+        kinds=KINDS,
+        size=st.sampled_from([1, 2, 3, 4, 16]),
+        blocks=st.integers(1, 90),
+        shorter=st.sampled_from([1, 1, 8]),
+    )
+    def build(self, kinds: list[KvGroup], size: int, blocks: int, shorter: int) -> None:
+        """Blocks of groups are of one or two sizes, and may be shorter than what a block counts."""
         self.groups = [group._replace(block=size * (1 + i % 2)) for i, group in enumerate(kinds)]
         self.blocks = blocks
-        self.kv = WindowedAllocator(blocks, size, self.groups)
+        self.kv = WindowedAllocator(blocks, size * shorter, self.groups)
         self.sequences: list[Sequence] = []
 
     def used(self, sequences: list[Sequence] | None = None) -> int:

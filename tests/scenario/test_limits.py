@@ -332,6 +332,16 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[Sequence[str | dict[str, Any]], str]]]
     },
     "limits of a replica": {
         "max_model_len beyond what the model is made for": ([{"max_model_len": 10**6}], ""),
+        "compressed rows by a release without kernels for them": (
+            [
+                {
+                    "model": "deepseek-v4-flash",
+                    "engine": "vllm@0.19",
+                    "fleet": [{"gpu": "h200-sxm", "tensor_parallel": 8}],
+                }
+            ],
+            "",
+        ),
         "a cadence of prompts without data ranks": (
             [{"scheduler.prefill_schedule_interval": 2}],
             "",

@@ -51,6 +51,16 @@ def test_hopper_leaves_inputs_at_16_bits(engine: str) -> None:
     assert deployed(engine, "h200-sxm").arithmetic_of("experts") == "bf16"
 
 
+@pytest.mark.parametrize(("gpu", "inputs"), [("h200-sxm", "bf16"), ("b200-sxm", "fp8")])
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_deepseek_v4_has_fp8_all_around_its_experts(engine: str, gpu: str, inputs: str) -> None:
+    """Its checkpoint asks for fp8 of all inputs, which Hopper's kernels of mxfp4 do not take."""
+    found = deployed(engine, gpu, "deepseek-v4-flash")
+    assert found.arithmetic_of("experts") == inputs
+    assert (found.arithmetic_of("projections"), found.kv_cache) == ("fp8", "fp8")
+    assert found.formats["experts"] == "mxfp4"
+
+
 def test_other_products_keep_their_inputs() -> None:
     found = deployed("tensorrt-llm", "b200-sxm")
     assert found.arithmetic_of("experts") == "fp8"

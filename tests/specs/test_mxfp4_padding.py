@@ -32,14 +32,19 @@ def extra(gpu: str, engine: str, gpus: int, *, marlin: bool = False) -> float:
         ("h100-sxm", 1, 2880, 2880),  # 45 x 64
         ("h100-sxm", 2, 2880, 1472),  # 1,440 are 22.5 x 64
         ("h100-sxm", 8, 2880, 384),  # 360
-        ("b200-sxm", 1, 3072, 3072),  # multiples of 256 both
-        ("gb300", 8, 3072, 512),
+        ("b200-sxm", 1, 3072, 2944),  # multiples of 256, and of 128
+        ("gb300", 8, 3072, 384),
         ("l40s", 4, 3072, 768),  # by Marlin: 256, and 720 to a multiple of 128
     ],
 )
 def test_vllm_pads_gpt_oss_by_gpu(gpu: str, gpus: int, hidden: int, width: int) -> None:
     added = MATRICES * (hidden * width - 2880 * 2880 // gpus) * 17 / 32
     assert extra(gpu, "vllm", gpus) == pytest.approx(added, abs=1.0)
+
+
+def test_releases_before_0_28_padded_widths_on_blackwell_further() -> None:
+    added = MATRICES * (3072 * 512 - 2880 * 2880 // 8) * 17 / 32
+    assert extra("gb300", "vllm@0.22", 8) == pytest.approx(added, abs=1.0)
 
 
 def test_marlin_pads_as_marlin_does_wherever_it_is_asked_for() -> None:

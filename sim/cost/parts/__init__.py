@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sim.cost.parts.compressed import CompressedPart
 from sim.cost.parts.dense_mlp import DenseMlpPart, NoMlpPart
 from sim.cost.parts.grouped_query import GroupedQueryPart
 from sim.cost.parts.latent import LatentPart
@@ -21,6 +22,7 @@ from sim.cost.parts.recurrent import RecurrentPart
 from sim.cost.parts.sparse import SparseLatentPart
 from sim.cost.parts.sparse_grouped import SparseGroupedPart
 from sim.cost.rooflines import Rooflines
+from sim.specs.compressed import CompressedLatent
 from sim.specs.dense_mlp import DenseMlp, NoMlp
 from sim.specs.deployment import Deployment
 from sim.specs.experts import MixtureOfExperts
@@ -43,6 +45,7 @@ ATTENTION: dict[type, Callable[[Any, int, Deployment, Rooflines], AttentionPart]
     SparseGrouped: SparseGroupedPart,
     Latent: LatentPart,
     SparseLatent: SparseLatentPart,
+    CompressedLatent: CompressedPart,
     GatedDelta: RecurrentPart,
     Mamba2: RecurrentPart,
     Lightning: RecurrentPart,

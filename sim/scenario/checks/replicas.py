@@ -80,6 +80,13 @@ LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
         where=("max_model_len",),
     ),
     Clash(
+        "compressed rows by a release without kernels for them",
+        lambda r: r.model.attends_rows and not r.deployment.engine.attends_rows,
+        "{deployment.engine.label} has no attention to compressed rows, which {model.name} needs",
+        "vllm has it since release 0.20, sglang since 0.5.11, tensorrt-llm since 1.3",
+        ("engine",),
+    ),
+    Clash(
         "a cadence of prompts without data ranks",
         lambda r: _keeps_own(r) and not r.deployment.engine.keeps_interval,
         "only data ranks keep a cadence, and data_parallel is 1",
