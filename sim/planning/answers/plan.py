@@ -161,7 +161,8 @@ def by_card(document: Document) -> Table:
         *latency_columns(document),
         Column(f"How sure at {wanted(document)}", False, "error_band"),
         Column(
-            f"One replica down, at {load_text(document['rate'])} and predicted times",
+            f"{counted(max(1, document['survive']['replicas']), 'replica').capitalize()} down, at "
+            f"{load_text(document['rate'])}",
             False,
             "one_down",
             fold=1,
@@ -181,15 +182,8 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
             Cell(f"{month:,.0f}", month, priced=each["gpu"]),
             *slo_latencies(each),
             text(each["trust"]),
-            text(_one_down(each)),
+            text(each["one_down"] or "none left"),
         )
-
-
-def _one_down(fleet: Mapping[str, Any]) -> str:
-    """Whether the rest of a fleet holds the rate when a replica is gone."""
-    if fleet["replicas"] == 1:
-        return "none left"
-    return "holds" if fleet["one_gone"] else "misses"
 
 
 def _of_gpus(fleet: Mapping[str, Any]) -> str:
