@@ -957,7 +957,14 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
     }
     dear = {**one, "usd_per_hour": 12.0, "usd_per_month": 8760.0}
     other = {**dear, "precision": "fp8"}
-    alone = {**other, "precision": "int4", "one_down": None, "replicas": 1, "gpus": 2, "usd_per_hour": 13.0}
+    alone = {
+        **other,
+        "precision": "int4",
+        "one_down": None,
+        "replicas": 1,
+        "gpus": 2,
+        "usd_per_hour": 13.0,
+    }
     lost = {"layout": "1 x l4", "gpu": "l4", "precision": "fp8", "reason": "TTFT missed"}
     dearer = {**lost, "gpu": "l40s", "reason": "more expensive"}
     rejected = [

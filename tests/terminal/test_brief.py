@@ -40,6 +40,18 @@ def test_a_run_says_verdict_figures_cost_limit_and_trust_first() -> None:
     assert lines[-1] == MORE
 
 
+def test_near_saturation_each_latency_has_one_band_and_an_open_end_is_in_words() -> None:
+    asked = ["run", str(CHAT), "--set", "workload.arrivals.rate=28", "--no-save"]
+    lines = printed(*asked)
+    (ttft,) = (line for line in lines if line.startswith(" TTFT p99"))
+    assert "and up (no upper end)" in ttft
+    (told,) = (line for line in " ".join(lines).split("With iterations")[1:])
+    assert "of requests are within the SLO" in told
+    assert "p99" not in told
+    full = " ".join(" ".join(printed(*asked, "--full")).split())
+    assert "and all else as predicted, TTFT p99 is " in full
+
+
 def test_the_cost_of_a_missed_slo_begins_with_that_of_good_requests() -> None:
     lines = printed("run", str(CHAT), *SHORT, "--no-save", "--set", "slo.ttft=35ms")
     (cost,) = (line for line in lines if line.startswith("Cost: "))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from sim.band_runs import verdicts_at_ends
 from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis
 from sim.metrics.bands.trust import decision
 from sim.metrics.states import State
@@ -15,7 +16,15 @@ from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.run_tables import Spread
-from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, dollars, milliseconds, show_cost, show_number
+from sim.units import (
+    HOURS_OF,
+    PER_OUTPUT_TOKENS,
+    between,
+    dollars,
+    milliseconds,
+    show_cost,
+    show_number,
+)
 
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."
 """The last line of an answer that was cut down."""
@@ -54,8 +63,8 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     if bounds and not observed:
         yield line(f"Bound by: {', '.join(bounds)}")
     yield line(f"How sure: {_certainty(own)}{_basis(own['error_band']['text'])}.", "none")
-    if own["ends"] is not None:
-        yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
+    if own["ends"] is not None and (told := verdicts_at_ends(own)):
+        yield line(told, "" if own["ends"]["decided"] else "warn")
     yield from _watch(summary)
 
 
@@ -84,7 +93,7 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
         texts = (
             f"{quantity.upper()} {percentile}",
             milliseconds(value),
-            "-" if low is None else f"{milliseconds(low)} to {milliseconds(high)}",
+            "-" if low is None else between(milliseconds(low), high and milliseconds(high)),
             milliseconds(limit.get("limit_ms")),
         )
         rows.append(tuple(Cell(text, None) for text in texts))
