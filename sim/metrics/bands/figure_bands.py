@@ -219,8 +219,8 @@ def _text(
     overload: bool,
     compared: bool,
 ) -> str:
-    """The 90 % bands in a sentence; ``arriving`` is what comes per second, and ``compared``: whether they were learnt from runs of the same
-    engine and GPU, too."""
+    """The 90 % bands in a sentence; ``arriving`` is what comes per second, and ``compared`` whether
+    they were learnt from runs of the same engine and GPU, too."""
     told = []
     for key in _shown(summary["infersim"]["verdict"]):
         if key not in figures:

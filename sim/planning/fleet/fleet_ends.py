@@ -187,7 +187,8 @@ def tried(
     asked += [slower for slower, *_ in ends]
     for _ in crew.as_done(asked):
         steps.did()
-    crew.finish([call for _, *others in ends for call in others])
+    others: list[CrewCall[Any]] = [faster for _, faster, _ in ends]
+    crew.finish([*others, *(one_down for *_, one_down in ends)])
     return [
         (
             None if call is None else call.result,
