@@ -136,6 +136,7 @@ def _whole(found: Table) -> RichTable:
         expand=framed,
         show_header=any(titles),
         box=box.HEAVY_HEAD if framed else box.SIMPLE_HEAD,
+        show_edge=framed,
         padding=(0, 1) if framed else (0, 1, 0, 0),
         caption=found.note or None,
     )
@@ -228,6 +229,7 @@ def _table(
         title_justify="left",
         expand=True,
         box=box.SIMPLE,
+        show_edge=False,
         padding=(0, blank, 0, 0),
         pad_edge=False,
     )

@@ -148,7 +148,7 @@ def test_columns_that_fold_share_the_room_that_others_leave() -> None:
     columns = (Column("#"), Column("What", False, fold=1), Column("Why", False, fold=3))
     row = (Cell("1", 1), Cell("a few words of it " * 4, None), Cell("many words of it " * 20, None))
     text = as_text(findings_view(findings(Table("t", "Some texts", columns, (row,)))))
-    first = next(line for line in text.splitlines() if line.startswith(" 1 "))
+    first = next(line for line in text.splitlines() if line.startswith("1 "))
     assert 15 < first.index("many") < 35, "a quarter of the room is that of the first text"
     assert max(map(len, text.splitlines())) <= 88
     assert text.count("many") == 20

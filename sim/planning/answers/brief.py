@@ -29,7 +29,7 @@ from sim.units import (
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."
 """The last line of an answer that was cut down."""
 
-ROWS = 6
+ROWS = 5
 """Rows of the one table that is shown."""
 
 DECIDING = ("ttft", "tpot")
@@ -173,14 +173,18 @@ def first_lines(findings: Findings) -> Findings:
     if actions:
         kept.append(_first_of(actions[0]))
     section = findings.sections[0]._replace(parts=tuple(kept))
-    return replace(findings, sections=(section,))
+    head = findings.headline
+    head = head if head.brief is None else head._replace(text=head.brief)
+    return replace(findings, headline=head, sections=(section,))
 
 
 def every_row(findings: Findings) -> Findings:
-    """``findings`` with all rows of their tables on a terminal."""
+    """``findings`` with all rows of their tables on a terminal, which are apart."""
 
     def whole(part: Part) -> Part:
-        return part._replace(shown=()) if isinstance(part, Table) else part
+        if not isinstance(part, Table):
+            return part
+        return part._replace(shown=(), caption=f"\n{part.caption}" if part.caption else "")
 
     sections = (each._replace(parts=tuple(map(whole, each.parts))) for each in findings.sections)
     return replace(findings, sections=tuple(sections))
@@ -196,10 +200,16 @@ def _first_of(actions: Actions) -> Actions:
 
 
 def _cut(table: Table) -> Table:
-    """The first rows of ``table``, of those that a terminal shows; of rows that begin alike the
-    first one goes before all others."""
+    """The first rows of ``table``, of those that a terminal shows, in the columns of first lines;
+    of rows that begin alike the first one goes before all others."""
+    kept = [place for place, column in enumerate(table.columns) if column.in_brief]
+    table = table._replace(
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
     if table.shown:
-        return table._replace(shown=table.shown[:ROWS])
+        rows = [table.rows[place] for place in sorted(table.shown[:ROWS])]
+        return table._replace(rows=tuple(rows), shown=())
     names = [row[0].text for row in table.rows]
     again = sorted(range(len(names)), key=lambda index: names.index(names[index]) < index)
     return table._replace(rows=tuple(table.rows[index] for index in sorted(again[:ROWS])))

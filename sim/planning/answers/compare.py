@@ -270,7 +270,7 @@ def findings(document: Document) -> Findings:
         document["name"],
         "comparison",
         document["infersim"],
-        Headline("neutral", spoken(first), spoken(" ".join(others)))
+        Headline("neutral", spoken(first), spoken(" ".join(others)), spoken(" ".join(others[:1])))
         if first
         else Headline("bad", "No variant has figures"),
         (

@@ -76,7 +76,7 @@ def findings(document: Document) -> Findings:
         document["scenario"],
         "diagnosis",
         document["infersim"],
-        Headline(tone, document["headline"], " ".join(texts)),
+        Headline(tone, document["headline"], " ".join(texts), "" if limits else None),
         (
             Heading("summary", "Summary", (*_rejected(document), *([limits] if limits else []))),
             Heading("advice", "What could be changed", (_advice(document),)),
