@@ -280,8 +280,12 @@ SYMBOLS: Mapping[str | None, str] = {
 BELOW = "triangle-down"
 """The shape of points that are below the axis."""
 
-TO_THE_LEFT = 0.8
-"""From this share of the axis on words stand to the left of their point."""
+TO_THE_LEFT, TO_THE_RIGHT = 0.8, 0.2
+"""From which share of the axis on words stand to the left of their point, and up to which they do
+not."""
+
+WORDS_ACROSS, WORDS_UP = 0.15, 0.07
+"""Shares of both axes that the words of a point take."""
 
 
 def points(found: PointChart) -> go.Figure:
@@ -299,7 +303,7 @@ def points(found: PointChart) -> go.Figure:
     for each in found.series:
         look = Style(_tone(each.tone).light, each.dash) if each.tone is not None else next(looks)
         if each.points:
-            traces.append(_series(each, look, x.axis["range"][1], y, told))
+            traces.append(_series(each, look, x.axis["range"], y, told))
     shapes = [_mark(mark, y.factor) for mark in found.marks]
     if found.within is not None:
         shapes.insert(0, _region(*found.within, y))
@@ -323,7 +327,7 @@ def _region(right: float | None, limit: float, y: Scaled) -> draw.Trace:
     return draw.wash(green, y0=bottom, y1=y.factor * limit, **ends, **named)
 
 
-def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> draw.Trace:
+def _series(each: Series, look: Style, across: Sequence[float], y: Scaled, told: str) -> draw.Trace:
     """The points of a series, those below the axis on it, and the line through them."""
     log, values = y.axis.get("type") == "log", [y.factor * at.y for at in each.points]
     bottom = 0.0 if log else y.axis["range"][0]
@@ -341,9 +345,9 @@ def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> dr
         "cliponaxis": False,
     }
     if any(at.words for at in each.points):
-        more["text"] = [f" {_shown(at.words)} " if at.words else "" for at in each.points]
-        sides = ["left" if at.x > TO_THE_LEFT * right else "center" for at in each.points]
-        more["textposition"] = [f"bottom {side}" for side in sides]
+        kept = _apart(each, drawn[1], across, y) if each.look == "line" else each.points
+        more["text"] = [f" {_shown(at.words)} " if at in kept else "" for at in each.points]
+        more["textposition"] = [_side(each, at.x, across) for at in each.points]
         more["textfont"] = theme.text("muted", 11)
     if any(at.interval for at in each.points):
         more["error_y"] = _interval(each.points, drawn[1], y.factor, bottom, look.color)
@@ -353,8 +357,34 @@ def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> dr
     if each.look == "points":
         return draw.points(*drawn, marker, name, hover, **more)
     more |= {"dash": look.dash, "shape": each.steps}
+    more |= {"mode": "lines+text"} if "text" in more else {}
     more |= {"mode": "lines+markers", "marker": marker} if each.look == "both" else {}
     return draw.line(*drawn, look.color, name, hover, **more)
+
+
+def _side(each: Series, x: float, across: Sequence[float]) -> str:
+    """Where the words of a point stand. No point lies on the better side of a front: below it where
+    less is better, above it where more is (its steps)."""
+    share = (x - across[0]) / (across[1] - across[0])
+    if each.steps == "vh":
+        return "top center" if share > TO_THE_LEFT else "top right"
+    if each.steps == "hv":
+        return "bottom center" if share < TO_THE_RIGHT else "bottom left"
+    return "bottom left" if share > TO_THE_LEFT else "bottom center"
+
+
+def _apart(
+    each: Series, values: Sequence[float], across: Sequence[float], y: Scaled
+) -> list[ChartPoint]:
+    """The points of a line, from one end to the other, whose words are not on those before them."""
+    log = y.axis.get("type") == "log"
+    kept: list[tuple[float, float, ChartPoint]] = []
+    for at, value in zip(each.points, values, strict=True):
+        x, up = at.x / (across[1] - across[0]), log10(value) if log else value
+        up /= y.axis["range"][1] - y.axis["range"][0]
+        if all(abs(x - a) > WORDS_ACROSS or abs(up - b) > WORDS_UP for a, b, _ in kept):
+            kept.append((x, up, at))
+    return [at for *_, at in kept]
 
 
 def _interval(
