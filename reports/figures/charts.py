@@ -345,8 +345,11 @@ def _series(each: Series, look: Style, across: Sequence[float], y: Scaled, told:
         "cliponaxis": False,
     }
     if any(at.words for at in each.points):
-        kept = _apart(each, drawn[1], across, y) if each.look == "line" else each.points
-        more["text"] = [f" {_shown(at.words)} " if at in kept else "" for at in each.points]
+        kept, room = each.points, " "
+        if each.look == "line":  # the points that lie on it are drawn over its words
+            kept, room = _apart(each, drawn[1], across, y), "\u00a0" * 3
+        shown = [_shown(at.words) if at in kept else "" for at in each.points]
+        more["text"] = [f"{room}{words}{room}" if words else "" for words in shown]
         more["textposition"] = [_side(each, at.x, across) for at in each.points]
         more["textfont"] = theme.text("muted", 11)
     if any(at.interval for at in each.points):
@@ -367,9 +370,9 @@ def _side(each: Series, x: float, across: Sequence[float]) -> str:
     less is better, above it where more is (its steps)."""
     share = (x - across[0]) / (across[1] - across[0])
     if each.steps == "vh":
-        return "top center" if share > TO_THE_LEFT else "top right"
+        return "top left" if share > TO_THE_LEFT else "top right"
     if each.steps == "hv":
-        return "bottom center" if share < TO_THE_RIGHT else "bottom left"
+        return "bottom right" if share < TO_THE_RIGHT else "bottom left"
     return "bottom left" if share > TO_THE_LEFT else "bottom center"
 
 

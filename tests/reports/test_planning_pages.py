@@ -373,7 +373,7 @@ def test_words_of_a_front_stand_where_no_point_lies_and_not_on_each_other() -> N
     document = made_up.fleet_plan()
     front, *dots = chart(cost_and_latency(document, "ttft")).data
     assert front.name == "Pareto front"
-    assert all(side in ("bottom left", "bottom center") for side in front.textposition)
+    assert all(side in ("bottom left", "bottom right") for side in front.textposition)
     assert all(text.strip() for text in front.text)
     assert not any(trace.text for trace in dots)
     best = [each for each in document["sized"] if each["front_slo_ttft_ms"]]
@@ -384,7 +384,7 @@ def test_words_of_a_front_stand_where_no_point_lies_and_not_on_each_other() -> N
     assert len(best) > 1
     assert sum(bool(text.strip()) for text in close.text) == 1
     speeds = chart(user_and_gpu(made_up.fleet_plan())).data[0]
-    assert all(side in ("top right", "top center") for side in speeds.textposition)
+    assert all(side in ("top right", "top left") for side in speeds.textposition)
 
 
 def test_cost_against_attainment_names_its_variants_in_the_legend_alone() -> None:

@@ -255,13 +255,14 @@ def test_words_next_to_bars_have_room() -> None:
     assert left >= charts.LETTER * len("x 0.933")
 
 
-def test_a_bar_of_a_limit_has_room_for_its_words() -> None:
+def test_the_words_of_a_bar_of_a_limit_end_before_the_limit_on_a_narrow_screen() -> None:
     use = slo_bars.LimitUse("TTFT p99", "782 ms of 1 s", 0.78, "good")
     drawn = slo_bars.limit_use([use])
     low, high = drawn.layout.xaxis.range
     (words,) = drawn.data[0].text
-    assert words == " 782 ms of 1 s: 78\u202f% "
-    assert (high - 0.78) / (high - low) * charts.BROAD >= charts.LETTER * len(words.strip())
+    assert words == " 78\u202f% "
+    assert list(drawn.data[0].y) == ["TTFT p99: 782 ms of 1 s"]
+    assert (1.0 - 0.78) / (high - low) * charts.NARROW >= charts.LETTER * len(words.strip())
 
 
 def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:
