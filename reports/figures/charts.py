@@ -53,10 +53,10 @@ TONES: Mapping[str, theme.Tone] = {
 """What a colour stands for -> colour."""
 
 
-def chart(found: BarChart | PointChart | Grid, *, wide: bool = False) -> go.Figure:
-    """The figure of a record; ``wide`` ones have the width of the page."""
+def chart(found: BarChart | PointChart | Grid) -> go.Figure:
+    """The figure of a record."""
     if isinstance(found, BarChart):
-        return bars(found, BROAD if wide else NARROW)
+        return bars(found)
     return points(found) if isinstance(found, PointChart) else heat(found)
 
 
@@ -104,9 +104,9 @@ def _scaled(axis: ChartAxis, values: Sequence[float]) -> Scaled:
 THICK = 0.7
 """Share of a row that its bar fills; bars that begin alike and go the same way share it."""
 
-LETTER, NARROW, BROAD = 6, 200, 450
-"""Pixels of a letter next to a bar, and between the axes of a figure that shares a row and of one
-that does not."""
+LETTER, NARROW = 6, 150
+"""Pixels of a letter next to a bar, and between both ends of an axis on a telephone, or in a figure
+that shares a row on paper."""
 
 MARGIN, MOST_ROOM = 0.04, 0.35
 """Shares of a figure's width that are left behind the bars, and at most for words."""
@@ -127,8 +127,8 @@ INSIDE: Mapping[str, Any] = {
 """How words are drawn next to dots and bars, and in bars that have an interval at their end."""
 
 
-def bars(found: BarChart, width: int = NARROW) -> go.Figure:
-    """The bars on an axis as wide as that (px)."""
+def bars(found: BarChart) -> go.Figure:
+    """The bars on an axis that may be as short as ``NARROW``."""
     log, ends = found.axis.logarithmic, [mark.at for mark in found.marks]
     dots, named = found.dots or log, [mark for mark in found.marks if mark.name]
     for bar in found.bars:
@@ -144,7 +144,7 @@ def bars(found: BarChart, width: int = NARROW) -> go.Figure:
     labels = list(dict.fromkeys(label(bar.row) for bar in found.bars))
     return draw.assemble(
         [_dots(own, factor) if dots else _bars(own, places, factor) for own in parts.values()],
-        axis | {"range": _with_room(found.bars, low, high, width)},
+        axis | {"range": _with_room(found.bars, low, high)},
         _names(labels),
         height=height(len(labels), _row(labels, places))
         + LINE_HEIGHT * bool(named)
@@ -162,15 +162,13 @@ def bars(found: BarChart, width: int = NARROW) -> go.Figure:
     )
 
 
-def _with_room(
-    bars: Sequence[ChartBar], low: float, high: float, width: int
-) -> tuple[float, float]:
+def _with_room(bars: Sequence[ChartBar], low: float, high: float) -> tuple[float, float]:
     """The ends of an axis that leaves room for the words next to the bars; bars that stand on the
     ground have none below it."""
     left, right = MARGIN * (low != 0), MARGIN
     for bar in bars:
         if bar.words and bar.interval is None:
-            room = min(MOST_ROOM, (LETTER * len(bar.words) + 8) / width)
+            room = min(MOST_ROOM, (LETTER * len(bar.words) + 8) / NARROW)
             left, right = (
                 max(left, room * (bar.end < bar.start)),
                 max(right, room * (bar.end >= bar.start)),
@@ -378,7 +376,7 @@ def _side(each: Series, x: float, across: Sequence[float]) -> str:
 
 def _apart(
     each: Series, values: Sequence[float], across: Sequence[float], y: Scaled
-) -> list[ChartPoint]:
+) -> tuple[ChartPoint, ...]:
     """The points of a line, from one end to the other, whose words are not on those before them."""
     log = y.axis.get("type") == "log"
     kept: list[tuple[float, float, ChartPoint]] = []
@@ -387,7 +385,7 @@ def _apart(
         up /= y.axis["range"][1] - y.axis["range"][0]
         if all(abs(x - a) > WORDS_ACROSS or abs(up - b) > WORDS_UP for a, b, _ in kept):
             kept.append((x, up, at))
-    return [at for *_, at in kept]
+    return tuple(at for *_, at in kept)
 
 
 def _interval(

@@ -78,4 +78,4 @@ def limit_use(limits: Sequence[LimitUse]) -> go.Figure:
         times = f"{number(share)}x" if share >= TWICE else f"{100 * share:.0f}%"
         bars.append(ChartBar(row, min(share, LONGEST), f"{row}: {times}", times, tone))
     axis = ChartAxis("share of the limit", "share")
-    return chart(BarChart(axis, tuple(bars), (Mark(1.0, "limit"),)), wide=True)
+    return chart(BarChart(axis, tuple(bars), (Mark(1.0, "limit"),)))

@@ -248,7 +248,7 @@ def test_a_share_that_nothing_moves_is_a_sentence_not_a_figure_without_bars() ->
 
 
 def test_words_next_to_bars_have_room() -> None:
-    """A word on the left begins right of the axis, three figures in a row."""
+    """A word on the left begins right of the axis, three figures in a row or on a telephone."""
     bars = tuple(ChartBar("times", change, "", "x 0.933") for change in (-0.08, 0.09))
     low, high = charts.chart(BarChart(ChartAxis("TPOT p99", "share"), bars)).layout.xaxis.range
     left = (-0.08 - low) / (high - low) * charts.NARROW
