@@ -62,6 +62,7 @@ def findings(document: Document) -> Findings:
     """The limits of the run, possible changes, and the effect of each."""
     tone = STATES.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
+    first, _, least = document["headline"].partition(". ")
     limits, texts = limiting(document), [document["verdict"]["text"]]
     if limits is None:  # nothing limits it
         texts.insert(0, document["bound"]["text"])
@@ -76,7 +77,12 @@ def findings(document: Document) -> Findings:
         document["scenario"],
         "diagnosis",
         document["infersim"],
-        Headline(tone, document["headline"], " ".join(texts), "" if limits else None),
+        Headline(
+            tone,
+            f"{first.rstrip('.')}.",
+            " ".join(filter(None, (least, *texts))),
+            least if limits else None,
+        ),
         (
             Heading("summary", "Summary", (*_rejected(document), *([limits] if limits else []))),
             Heading("advice", "What could be changed", (_advice(document),)),
