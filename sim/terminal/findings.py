@@ -269,10 +269,9 @@ def _continued(command: str) -> str:
 def _actions(actions: Actions) -> Iterator[Text]:
     yield Text(actions.intro, style="bold")
     for place, action in enumerate(actions.each, 1):
-        yield Text(f"{place}. {action.title}")
+        effort = f" ({action.effort})" if action.effort else ""
+        yield Text(f"{place}. {action.title}{effort}")
         yield Text(indent("\n".join(wrap(action.text, line_width() - 3)), "   "))
-        if action.effort:
-            yield Text(f"   {action.effort}")
         yield Text(f"   {action.command}", style="dim")
     if actions.also:
         yield Text(actions.also)

@@ -159,9 +159,11 @@ def mean_parts(document: Document, name: str) -> BarChart:
 
 
 def limiting(document: Document) -> Table | None:
-    """Table of each figure's limit, and the gain from doubling it; None if there is none."""
+    """Table of each figure's limit, and the gain from doubling it, of which a terminal is shown the
+    latencies of the SLO at first; None if there is none."""
     trials = {trial["title"]: trial for trial in document["trials"]}
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
+    of_slo: list[int] = []
     for figure in document["figures"]:
         key, bound = figure["key"], document["bound"]["figures"].get(figure["key"])
         if bound is None:
@@ -170,6 +172,8 @@ def limiting(document: Document) -> Table | None:
         then = value(key, None if change is None else figure["value"] * (1 + change))
         name, by, shown_by = map(text, (HEADS[key].title, bound["by"], bound["shown_by"]))
         now = value(key, figure["value"])
+        if any(f"_{limit.partition('_')[0]}_" in key for limit in document["verdict"]["limits"]):
+            of_slo.append(len(rows))
         rows.append((name, by, now, shown_by, then, effect(document, key, change)))
     columns = (
         Column("Figure", False),
@@ -179,7 +183,8 @@ def limiting(document: Document) -> Table | None:
         Column("Then"),
         Column("Change", unit="%"),
     )
-    return Table("bounds", "What limits each figure", columns, tuple(rows)) if rows else None
+    caption = "What limits each figure"
+    return Table("bounds", caption, columns, tuple(rows), shown=tuple(of_slo)) if rows else None
 
 
 def trials(document: Document) -> Table:
