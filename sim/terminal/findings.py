@@ -269,9 +269,13 @@ def _continued(command: str) -> str:
 def _actions(actions: Actions) -> Iterator[Text]:
     yield Text(actions.intro, style="bold")
     for place, action in enumerate(actions.each, 1):
-        effort = f" ({action.effort})" if action.effort else ""
-        yield Text(f"{place}. {action.title}{effort}")
+        head = f"{place}. {action.title}"
+        whole = f"{head} ({action.effort})" if action.effort else head
+        fits = len(whole) <= line_width()
+        yield Text(whole if fits else head)
         yield Text(indent("\n".join(wrap(action.text, line_width() - 3)), "   "))
+        if not fits:
+            yield Text(f"   {action.effort}")
         yield Text(f"   {action.command}", style="dim")
     if actions.also:
         yield Text(actions.also)

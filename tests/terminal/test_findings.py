@@ -125,8 +125,12 @@ def test_actions_are_printed_whole_and_after_all_else() -> None:
     found = findings(ADVICE, TABLE)
     assert "infersim run x" not in as_text(findings_view(found))
     assert actions_view(found).plain.splitlines() == [
-        *("In order:", "1. Do it", "   helps", "   a setting", "   infersim run x")
+        *("In order:", "1. Do it (a setting)", "   helps", "   infersim run x")
     ]
+    long = actions_view(
+        findings(ADVICE._replace(each=(ADVICE.each[0]._replace(title="Do " * 28),)))
+    )
+    assert [line.strip() for line in long.plain.splitlines()][2:4] == ["helps", "a setting"]
     assert actions_view(findings(TABLE)).plain == ""
 
 
