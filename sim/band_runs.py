@@ -184,7 +184,8 @@ def _metrics(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str:
-    """The results at the ends of the band, in a sentence; latencies at the percentile ``rank``.
+    """The results at the ends of the band, in a sentence; latencies at the percentile ``rank``,
+    whose own bands reach further, since they count more than the times of iterations.
 
     ``summary`` is that of the run as predicted.
     """
@@ -199,19 +200,39 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
             if own is not None and not min(low, high) <= own <= max(low, high):
                 turned += f" (chance moves it more: {show_time(own / 1e3)} as predicted)"
             parts.append(f"{metric.upper()} {rank} is {span}{turned}")
-    slow_end, fast_end = slow["verdict"], fast["verdict"]
-    if fast_end["slo_met"] is not None and slow_end["slo_met"] is not None:
-        ordered = sorted(end["attainment"] for end in (slow_end, fast_end))
-        shares = dict.fromkeys(map(_percent, ordered))
-        told = f"{' to '.join(shares)} of requests are within the SLO"
-        met = bool(summary.get("infersim", {}).get("verdict", {}).get("slo_met"))
-        parts.append(f"{told} ({_slo(fast_end, slow_end, met=met)})")
-    if slow_end["state"] == State.OVERLOADED != fast_end["state"]:
-        parts.append("the slower end is overloaded")
+    met = bool(summary.get("infersim", {}).get("verdict", {}).get("slo_met"))
+    parts += _verdicts(ends, met=met)
     band = summary.get("infersim", {}).get("error_band", {})
+    return f"{_off_by(ends, band)} and all else as predicted, {', '.join(parts)}."
+
+
+def _off_by(ends: Mapping[str, Any], band: Mapping[str, Any]) -> str:
     reach = band.get("slower")
     slower = "" if reach is None else f"{many(reach)} "
-    return f"With iterations {many(ends['error'])} faster or {slower}slower, {', '.join(parts)}."
+    return f"With iterations {many(ends['error'])} faster or {slower}slower"
+
+
+def _verdicts(ends: Mapping[str, Any], *, met: bool) -> list[str]:
+    """What both ends make of the SLO, which is ``met`` or not as predicted, and of the load."""
+    fast, slow = (ends[name]["verdict"] for name in ENDS)
+    parts = []
+    if fast["slo_met"] is not None and slow["slo_met"] is not None:
+        ordered = sorted(end["attainment"] for end in (slow, fast))
+        told = (
+            f"{' to '.join(dict.fromkeys(map(_percent, ordered)))} of requests are within the SLO"
+        )
+        parts.append(f"{told} ({_slo(fast, slow, met=met)})")
+    if slow["state"] == State.OVERLOADED != fast["state"]:
+        parts.append("the slower end is overloaded")
+    return parts
+
+
+def verdicts_at_ends(own: Mapping[str, Any]) -> str:
+    """What the ends of the band make of the verdict of a run, in a sentence without latencies: next
+    to these are their bands. Empty where the ends make nothing of it; ``own`` is the entry
+    ``infersim`` of a summary."""
+    parts = _verdicts(own["ends"], met=bool(own["verdict"]["slo_met"]))
+    return f"{_off_by(own['ends'], own['error_band'])}, {', '.join(parts)}." if parts else ""
 
 
 def _percent(share: float) -> str:

@@ -12,11 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 
 class Headline(NamedTuple):
-    """The answer in a sentence, and what explains it; ``tone`` colours it."""
+    """The answer in a sentence, and what explains it, of which the first lines on a terminal have
+    but ``brief`` where that is not None; ``tone`` colours it."""
 
     tone: str
     title: str
     text: str = ""
+    brief: str | None = None
 
 
 class Card(NamedTuple):
@@ -33,8 +35,9 @@ class Card(NamedTuple):
 class Column(NamedTuple):
     """A heading; ``definition`` is the key of the definition that it links to, ``prose`` text that
     may take several lines, ``unit`` that of the values that are copied, where cells show others.
-    A terminal, which has 88 columns, leaves out what is not ``on_terminal``. Columns that ``fold``
-    there share the room that others leave, in these parts; where none does, the first has it."""
+    A terminal, which has 88 columns, leaves out what is not ``on_terminal``, and its first lines
+    what is not ``in_brief``. Columns that ``fold`` there share the room that others leave, in these
+    parts; where none does, the first has it."""
 
     title: str
     numeric: bool = True
@@ -43,6 +46,7 @@ class Column(NamedTuple):
     unit: str = ""
     on_terminal: bool = True
     fold: int = 0
+    in_brief: bool = True
 
 
 class Cell(NamedTuple):
@@ -64,9 +68,10 @@ class Cell(NamedTuple):
 class Table(NamedTuple):
     """Rows under a caption; ``name`` is unique among the findings. The first ``keys`` columns name
     the row. A terminal draws a line after each of the rows ``ruled``, and where rows are ``shown``,
-    no others; columns that do not fit next to each other go on below, under the same names. A table
-    with a ``look`` stands whole there: framed and as wide as the terminal, or compact. Its numbers
-    and names stay in one line, ``prose`` folds, and ``note`` is below it."""
+    no others, in its first lines the first of these; columns that do not fit next to each other go
+    on below, under the same names. A table with a ``look`` stands whole there: framed and as wide
+    as the terminal, or compact. Its numbers and names stay in one line, ``prose`` folds, and
+    ``note`` is below it."""
 
     name: str
     caption: str

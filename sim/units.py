@@ -299,3 +299,12 @@ def dollars(price: float) -> str:
     ('2.50', '12', '1.01')
     """
     return f"{price:,.2f}".removesuffix(".00")
+
+
+def between(low: str, high: str | None) -> str:
+    """The values between which a latency lies; None is that of an overload.
+
+    >>> between("1 s", "2 s"), between("1 s", None)
+    ('1 s to 2 s', '1 s and up (no upper end)')
+    """
+    return f"{low} and up (no upper end)" if high is None else f"{low} to {high}"

@@ -287,7 +287,7 @@ def fleet_plan() -> Document:
                 "usd_per_replica": cost,
                 "rate_alone": 4.0,
                 "rate_of_a_replica": 4.0,
-                "one_gone": False,
+                "one_down": "fails",
                 "trust": "likely",
                 "tokens_per_s_of_a_user": 900 / tpot,
                 "tokens_per_s_of_a_gpu": 9600 / int(layout.split()[0]),

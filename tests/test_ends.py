@@ -72,9 +72,9 @@ def test_ranges_read_upwards_and_say_when_the_faster_end_is_the_longer() -> None
     }  # fmt: skip
     summary = {"p95_ttft_ms": 9_000.0, "p95_tpot_ms": 44.0}
     assert _text(summary, ends, "p95") == (
-        "With iterations 10% faster or slower, TTFT p95 is 4.68 s to 13.7 s, the longer one if "
-        "faster, TPOT p95 is 50 ms to 60 ms (chance moves it more: 44 ms as predicted), 16.05% to "
-        "16.43% of requests are within the SLO (missed at both ends)."
+        "With iterations 10% faster or slower and all else as predicted, TTFT p95 is 4.68 s to "
+        "13.7 s, the longer one if faster, TPOT p95 is 50 ms to 60 ms (chance moves it more: 44 ms "
+        "as predicted), 16.05% to 16.43% of requests are within the SLO (missed at both ends)."
     )
 
 

@@ -53,10 +53,10 @@ TONES: Mapping[str, theme.Tone] = {
 """What a colour stands for -> colour."""
 
 
-def chart(found: BarChart | PointChart | Grid, *, wide: bool = False) -> go.Figure:
-    """The figure of a record; ``wide`` ones have the width of the page."""
+def chart(found: BarChart | PointChart | Grid) -> go.Figure:
+    """The figure of a record."""
     if isinstance(found, BarChart):
-        return bars(found, BROAD if wide else NARROW)
+        return bars(found)
     return points(found) if isinstance(found, PointChart) else heat(found)
 
 
@@ -104,9 +104,9 @@ def _scaled(axis: ChartAxis, values: Sequence[float]) -> Scaled:
 THICK = 0.7
 """Share of a row that its bar fills; bars that begin alike and go the same way share it."""
 
-LETTER, NARROW, BROAD = 6, 200, 450
-"""Pixels of a letter next to a bar, and between the axes of a figure that shares a row and of one
-that does not."""
+LETTER, NARROW = 6, 150
+"""Pixels of a letter next to a bar, and between both ends of an axis on a telephone, or in a figure
+that shares a row on paper."""
 
 MARGIN, MOST_ROOM = 0.04, 0.35
 """Shares of a figure's width that are left behind the bars, and at most for words."""
@@ -127,8 +127,8 @@ INSIDE: Mapping[str, Any] = {
 """How words are drawn next to dots and bars, and in bars that have an interval at their end."""
 
 
-def bars(found: BarChart, width: int = NARROW) -> go.Figure:
-    """The bars on an axis as wide as that (px)."""
+def bars(found: BarChart) -> go.Figure:
+    """The bars on an axis that may be as short as ``NARROW``."""
     log, ends = found.axis.logarithmic, [mark.at for mark in found.marks]
     dots, named = found.dots or log, [mark for mark in found.marks if mark.name]
     for bar in found.bars:
@@ -144,7 +144,7 @@ def bars(found: BarChart, width: int = NARROW) -> go.Figure:
     labels = list(dict.fromkeys(label(bar.row) for bar in found.bars))
     return draw.assemble(
         [_dots(own, factor) if dots else _bars(own, places, factor) for own in parts.values()],
-        axis | {"range": _with_room(found.bars, low, high, width)},
+        axis | {"range": _with_room(found.bars, low, high)},
         _names(labels),
         height=height(len(labels), _row(labels, places))
         + LINE_HEIGHT * bool(named)
@@ -162,15 +162,13 @@ def bars(found: BarChart, width: int = NARROW) -> go.Figure:
     )
 
 
-def _with_room(
-    bars: Sequence[ChartBar], low: float, high: float, width: int
-) -> tuple[float, float]:
+def _with_room(bars: Sequence[ChartBar], low: float, high: float) -> tuple[float, float]:
     """The ends of an axis that leaves room for the words next to the bars; bars that stand on the
     ground have none below it."""
     left, right = MARGIN * (low != 0), MARGIN
     for bar in bars:
         if bar.words and bar.interval is None:
-            room = min(MOST_ROOM, (LETTER * len(bar.words) + 8) / width)
+            room = min(MOST_ROOM, (LETTER * len(bar.words) + 8) / NARROW)
             left, right = (
                 max(left, room * (bar.end < bar.start)),
                 max(right, room * (bar.end >= bar.start)),
@@ -280,8 +278,12 @@ SYMBOLS: Mapping[str | None, str] = {
 BELOW = "triangle-down"
 """The shape of points that are below the axis."""
 
-TO_THE_LEFT = 0.8
-"""From this share of the axis on words stand to the left of their point."""
+TO_THE_LEFT, TO_THE_RIGHT = 0.8, 0.2
+"""From which share of the axis on words stand to the left of their point, and up to which they do
+not."""
+
+WORDS_ACROSS, WORDS_UP = 0.15, 0.07
+"""Shares of both axes that the words of a point take."""
 
 
 def points(found: PointChart) -> go.Figure:
@@ -299,7 +301,7 @@ def points(found: PointChart) -> go.Figure:
     for each in found.series:
         look = Style(_tone(each.tone).light, each.dash) if each.tone is not None else next(looks)
         if each.points:
-            traces.append(_series(each, look, x.axis["range"][1], y, told))
+            traces.append(_series(each, look, x.axis["range"], y, told))
     shapes = [_mark(mark, y.factor) for mark in found.marks]
     if found.within is not None:
         shapes.insert(0, _region(*found.within, y))
@@ -323,7 +325,7 @@ def _region(right: float | None, limit: float, y: Scaled) -> draw.Trace:
     return draw.wash(green, y0=bottom, y1=y.factor * limit, **ends, **named)
 
 
-def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> draw.Trace:
+def _series(each: Series, look: Style, across: Sequence[float], y: Scaled, told: str) -> draw.Trace:
     """The points of a series, those below the axis on it, and the line through them."""
     log, values = y.axis.get("type") == "log", [y.factor * at.y for at in each.points]
     bottom = 0.0 if log else y.axis["range"][0]
@@ -341,9 +343,12 @@ def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> dr
         "cliponaxis": False,
     }
     if any(at.words for at in each.points):
-        more["text"] = [f" {_shown(at.words)} " if at.words else "" for at in each.points]
-        sides = ["left" if at.x > TO_THE_LEFT * right else "center" for at in each.points]
-        more["textposition"] = [f"bottom {side}" for side in sides]
+        kept, room = each.points, " "
+        if each.look == "line":  # the points that lie on it are drawn over its words
+            kept, room = _apart(each, drawn[1], across, y), "\u00a0" * 3
+        shown = [_shown(at.words) if at in kept else "" for at in each.points]
+        more["text"] = [f"{room}{words}{room}" if words else "" for words in shown]
+        more["textposition"] = [_side(each, at.x, across) for at in each.points]
         more["textfont"] = theme.text("muted", 11)
     if any(at.interval for at in each.points):
         more["error_y"] = _interval(each.points, drawn[1], y.factor, bottom, look.color)
@@ -353,8 +358,34 @@ def _series(each: Series, look: Style, right: float, y: Scaled, told: str) -> dr
     if each.look == "points":
         return draw.points(*drawn, marker, name, hover, **more)
     more |= {"dash": look.dash, "shape": each.steps}
+    more |= {"mode": "lines+text"} if "text" in more else {}
     more |= {"mode": "lines+markers", "marker": marker} if each.look == "both" else {}
     return draw.line(*drawn, look.color, name, hover, **more)
+
+
+def _side(each: Series, x: float, across: Sequence[float]) -> str:
+    """Where the words of a point stand. No point lies on the better side of a front: below it where
+    less is better, above it where more is (its steps)."""
+    share = (x - across[0]) / (across[1] - across[0])
+    if each.steps == "vh":
+        return "top left" if share > TO_THE_LEFT else "top right"
+    if each.steps == "hv":
+        return "bottom right" if share < TO_THE_RIGHT else "bottom left"
+    return "bottom left" if share > TO_THE_LEFT else "bottom center"
+
+
+def _apart(
+    each: Series, values: Sequence[float], across: Sequence[float], y: Scaled
+) -> tuple[ChartPoint, ...]:
+    """The points of a line, from one end to the other, whose words are not on those before them."""
+    log = y.axis.get("type") == "log"
+    kept: list[tuple[float, float, ChartPoint]] = []
+    for at, value in zip(each.points, values, strict=True):
+        x, up = at.x / (across[1] - across[0]), log10(value) if log else value
+        up /= y.axis["range"][1] - y.axis["range"][0]
+        if all(abs(x - a) > WORDS_ACROSS or abs(up - b) > WORDS_UP for a, b, _ in kept):
+            kept.append((x, up, at))
+    return tuple(at for *_, at in kept)
 
 
 def _interval(

@@ -9,6 +9,7 @@ Without measurements the lines of the fitted forms stand in for the points.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from math import inf, log10
 from typing import Any, NamedTuple
 
@@ -299,7 +300,7 @@ def traffic(
     if not all(linked):
         ceilings.append(_roof(ends, [roofs["bandwidth"]] * 2, "memory bandwidth", "dash"))
     if any(linked):
-        ceilings.append(_roof(ends, [roofs["link"]] * 2, "link between GPUs", "dash"))
+        ceilings.append(_roof(ends, [roofs["link"]] * 2, "link between GPUs", "dot"))
     return _figure([*ceilings, *_once(lines)], "bytes moved", "B/s")
 
 
@@ -359,9 +360,13 @@ def _once(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
+CEILINGS = ("dash", "dot", "dashdot", "longdash")
+"""The lines of ceilings, one for each number format."""
+
+
 def _roofs(roofs: Mapping[str, Any], ends: list[float]) -> Iterator[dict[str, Any]]:
-    for precision, peak in roofs["peaks"].items():
-        yield _bent(ends, roofs["bandwidth"], peak, f"ceiling {precision}", "dash")
+    for (precision, peak), dash in zip(roofs["peaks"].items(), cycle(CEILINGS), strict=False):
+        yield _bent(ends, roofs["bandwidth"], peak, f"ceiling {precision}", dash)
     for reached in roofs["reached"]:
         if reached["compute"] is not None and reached["bandwidth"] is not None:
             name = f"reached {reached['precision']}"
@@ -377,14 +382,8 @@ def _bent(ends: list[float], bandwidth: float, peak: float, name: str, dash: str
 
 
 def _roof(x: list[float], y: list[float], name: str, dash: str) -> dict[str, Any]:
-    """A ceiling of the device is dashed and has its name at the right end."""
-    ceiling = dash == "dash"
-    tone = theme.PAGE["muted"] if ceiling else theme.PAGE["ink"]
-    named = {
-        "mode": "lines+text",
-        "text": [*[""] * (len(x) - 1), name],
-        "textposition": "top left",
-        "textfont": {"size": 11, "color": tone.light},
-    }
-    look = {"width": 1.2, "dash": dash, "showlegend": False, **(named if ceiling else {})}
-    return draw.line(x, y, tone.light, name, f"{name}: %{{y:.3~s}}", **look)
+    """A ceiling of the device is no solid line and has its name in the legend."""
+    ceiling = dash != "solid"
+    tone = theme.PAGE["muted" if ceiling else "ink"].light
+    look = {"width": 1.2, "dash": dash, "showlegend": ceiling}
+    return draw.line(x, y, tone, name, f"{name}: %{{y:.3~s}}", **look)

@@ -102,7 +102,7 @@ def gpu_bars(found: Memory) -> go.Figure:
         text = f"{TITLES[part]}: {amount:,.4g} GiB, {share:.1%} of the memory"
         bars.append(ChartBar(name, at + amount, text, f"{amount:,.3g} GiB", part, start=at))
         at += amount
-    return chart(BarChart(ChartAxis("memory of one GPU (GiB)"), tuple(bars)), wide=True)
+    return chart(BarChart(ChartAxis("memory of one GPU (GiB)"), tuple(bars)))
 
 
 BUCKETS = 480

@@ -44,7 +44,7 @@ def operator_time(
             )
             bars.append(ChartBar(name, at + part, text, tone=tone, start=at, part=title))
             at += part
-    return chart(BarChart(ChartAxis("share of the busy time", "share"), tuple(bars)), wide=True)
+    return chart(BarChart(ChartAxis("share of the busy time", "share"), tuple(bars)))
 
 
 def _split(

@@ -99,8 +99,9 @@ def _ranks(variants: Sequence[Mapping[str, Any]]) -> list[int] | None:
 def _style(color: str, turn: int, first: str = _DASHES[0]) -> Style:
     """The look of the variant that has this colour after so many others; the ``first`` one has that
     dash."""
-    again = turn % len(_DASHES)
-    return Style(color, _DASHES[again] if again else first, "circle-open" if again else "circle")
+    again, filling = turn % len(_DASHES), _FILLINGS[turn % 2]
+    shape = _SHAPES[turn // 2 % len(_SHAPES)] + filling
+    return Style(color, _DASHES[again] if again else first, shape)
 
 
 LINE = 28

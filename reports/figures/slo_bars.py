@@ -70,11 +70,12 @@ class LimitUse(NamedTuple):
 
 
 def limit_use(limits: Sequence[LimitUse]) -> go.Figure:
-    """The limits below each other, in the order given."""
+    """The limits below each other, in the order given. What is reached is in the name of a row:
+    next to its bar, the line of the limit would go through it on a narrow screen."""
     bars = []
     for title, text, share, tone in limits:
+        row = f"{title}: {text}"
         times = f"{number(share)}x" if share >= TWICE else f"{100 * share:.0f}%"
-        said = f"{text}: {times}"
-        bars.append(ChartBar(title, min(share, LONGEST), f"{title}: {said}", said, tone))
+        bars.append(ChartBar(row, min(share, LONGEST), f"{row}: {times}", times, tone))
     axis = ChartAxis("share of the limit", "share")
-    return chart(BarChart(axis, tuple(bars), (Mark(1.0, "limit"),)), wide=True)
+    return chart(BarChart(axis, tuple(bars), (Mark(1.0, "limit"),)))

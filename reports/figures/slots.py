@@ -227,7 +227,7 @@ def _layout(view: SlotView, pitch: int) -> dict[str, Any]:
     }
     cut = below / plot
     layout["yaxis"] = _rows(slots) | {"domain": [cut + between / plot, 1] if below else [0, 1]}
-    title = "slots; above each batch: the share of its slots' time that is decoding"
+    title = "slots; above each batch: the share that decodes"
     title = title if view.batches else "slots of the batch"
     layout["annotations"] = [_heading(title, 1) | {"yshift": raised}] if slots else []
     layout["annotations"] += _shares(view)

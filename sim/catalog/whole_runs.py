@@ -77,10 +77,12 @@ def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: b
     'No published run of vllm on l4 was compared with its prediction.'
 
     It is empty where runs on those GPUs were compared of which no errors are quoted here: the band
-    rests on them.
+    rests on them, which is said where those of other GPUs are quoted.
 
     >>> whole_runs_text("vllm", ["b200-sxm"], "online")
     ''
+    >>> whole_runs_text("vllm", ["b200-sxm", "h100-sxm"], "closed loop").partition("Those")[2]
+    ' on b200-sxm are in the error band alone.'
     """
     engine = related(engine)
     known = [each for each in whole_run_errors(engine, experts=experts) if not each.in_sample]
@@ -105,6 +107,8 @@ def whole_runs_text(engine: str, gpus: Sequence[str], driven: str, *, experts: b
     quoted = {gpu for each in errors for gpu in each.gpus}
     unquoted = [gpu for gpu in dict.fromkeys(gpus) if gpu not in quoted]
     lacking = [gpu for gpu in unquoted if not compared(engine=engine, gpu=gpu)]
+    banded = [gpu for gpu in unquoted if gpu not in lacking]
+    text += f" Those on {' and '.join(banded)} are in the error band alone." if banded else ""
     if not any(each.kind.startswith(driven) for each in errors):
         lacking.append(DRIVEN[driven])
     return text + (f" None of them with {', nor with '.join(lacking)}." if lacking else "")

@@ -28,9 +28,31 @@ MOST_SLOTS = 262_144
 FIT_CONTEXT = 8192
 """Tokens of a request of ``fit``, where the model was made for as many."""
 
+
+def _a_model(context: typer.Context, name: str) -> str:
+    """``name``, unless it is that of a scenario: then the error says what to write instead."""
+    with plain_errors():
+        from sim.catalog.files import read_yaml
+        from sim.scenario import load_scenario
+        from sim.scenario.shipped import found
+
+        path = found(name)
+        if path.suffix == ".yaml" and path.is_file() and "workload" in read_yaml(path):
+            scenario = load_scenario(path)
+            pool, *_ = scenario.pools
+            tensor = f" --tensor-parallel {tp}" if (tp := pool.layout.tensor) > 1 else ""
+            raise UsageError(
+                f"{name!r} is a scenario; this command takes a model and a GPU: "
+                f"`infersim {context.info_name} {scenario.model} --gpu {pool.gpu}{tensor}`"
+            )
+    return name
+
+
 Model = Annotated[
     str,
-    typer.Argument(help="Catalogue name, id on Hugging Face, or path of a config.json."),
+    typer.Argument(
+        help="Catalogue name, id on Hugging Face, or path of a config.json.", callback=_a_model
+    ),
 ]
 Gpu = Annotated[str, typer.Option(help="Catalogue name, or path of a GPU file.")]
 Engine = Annotated[str, typer.Option(help="Overhead preset.")]

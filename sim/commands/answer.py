@@ -103,7 +103,7 @@ def present(
     if advice is not None:
         console.print(advice(document), soft_wrap=True, end="")
     if directory is not None:
-        console.print(paths_view(directory, page), soft_wrap=True)
+        console.print(paths_view(directory, page, full=full), soft_wrap=True)
     if not full:
         console.print(MORE, style="dim")
     if directory is not None:

@@ -201,14 +201,30 @@ def explain_scenario(
         print_view((reference_view if full else first_view)(found, key is None), full=full)
 
 
-def explain_limits(as_json: AsJson = False, full: Full = False) -> None:
+def explain_limits(
+    key: Annotated[
+        str | None,
+        typer.Argument(help="Key that they are about, such as fleet.replicas; default: all."),
+    ] = None,
+    as_json: AsJson = False,
+    full: Full = False,
+) -> None:
     """Explain what does not go together in a scenario: what, with what, why, and what works."""
     with plain_errors():
         from sim.scenario.checks.table import documents
         from sim.terminal.reference import first_limits, limits_view
 
+        listed = list(documents())
+        if key is not None:
+            known = dict.fromkeys(each for row in listed for each in row["keys"])
+            listed = [row for row in listed if any(f".{key}." in f".{k}." for k in row["keys"])]
+            if not listed:
+                raise UsageError(
+                    f"no limit is about {key!r}{did_you_mean(key, known)}; "
+                    "`infersim explain limits` shows all"
+                )
         if as_json:
-            listed = list(documents())
             typer.echo(json.dumps({"command": "explain limits", "limits": listed}))
             return
-        print_view((limits_view if full else first_limits)(documents()), full=full)
+        full = full or key is not None
+        print_view((limits_view if full else first_limits)(listed), full=full)

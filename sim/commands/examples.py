@@ -27,7 +27,7 @@ EXAMPLES = {
     "fit": "llama-3.1-70b --gpu h100-sxm --tensor-parallel 2 --weights fp8",
     "roofline": "llama-3.1-8b --gpu h100-sxm --batch 1 --batch 64",
     "explain scenario": "max_num_seqs",
-    "explain limits": "",
+    "explain limits": "fleet.replicas",
     "explain batching": "llama-3.2-1b --requests 4",
     "serve": f"{CHAT} --port 8000",
     "observe": f"{CHAT} --device cuda",

@@ -183,7 +183,7 @@ def show(
         console = stdout()
         console.print(run_view(summary, result.timeline() if full else None, full=full))
         if directory is not None:
-            console.print(paths_view(directory, page), soft_wrap=True)
+            console.print(paths_view(directory, page, full=full), soft_wrap=True)
         if not full:
             console.print(MORE, style="dim")
     except BrokenPipeError:

@@ -68,9 +68,9 @@ def _plain(*, stderr: bool) -> Console:
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False, color_system=system)
 
 
-def paths_view(directory: Path, report: Path | None) -> Text:
-    """Where the run was written to."""
-    lines = [f"Run: {directory}"]
+def paths_view(directory: Path, report: Path | None, *, full: bool = True) -> Text:
+    """Where the run was written to; without ``full`` its report alone, if it has one."""
+    lines = [] if report is not None and not full else [f"Run: {directory}"]
     if report is not None:
         lines.append(f"Report: {report}")
     return Text("\n".join(lines))

@@ -136,6 +136,7 @@ def _whole(found: Table) -> RichTable:
         expand=framed,
         show_header=any(titles),
         box=box.HEAVY_HEAD if framed else box.SIMPLE_HEAD,
+        show_edge=framed,
         padding=(0, 1) if framed else (0, 1, 0, 0),
         caption=found.note or None,
     )
@@ -228,6 +229,7 @@ def _table(
         title_justify="left",
         expand=True,
         box=box.SIMPLE,
+        show_edge=False,
         padding=(0, blank, 0, 0),
         pad_edge=False,
     )
@@ -267,9 +269,12 @@ def _continued(command: str) -> str:
 def _actions(actions: Actions) -> Iterator[Text]:
     yield Text(actions.intro, style="bold")
     for place, action in enumerate(actions.each, 1):
-        yield Text(f"{place}. {action.title}")
+        head = f"{place}. {action.title}"
+        whole = f"{head} ({action.effort})" if action.effort else head
+        fits = len(whole) <= line_width()
+        yield Text(whole if fits else head)
         yield Text(indent("\n".join(wrap(action.text, line_width() - 3)), "   "))
-        if action.effort:
+        if not fits:
             yield Text(f"   {action.effort}")
         yield Text(f"   {action.command}", style="dim")
     if actions.also:

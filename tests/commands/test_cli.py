@@ -853,3 +853,14 @@ def test_a_directory_whose_name_is_not_utf8(place: Path) -> None:
     name = os.fsdecode(b"out\xff")
     assert process("run", "one.yaml", "--no-report", "-o", name).code == 0
     assert {path.name for path in Path(name).iterdir()} >= RUN_FILES
+
+
+@pytest.mark.parametrize("command", ["fit", "roofline"])
+def test_a_scenario_is_answered_with_the_model_and_the_gpu_to_write(command: str) -> None:
+    for name in ("chat", "scenarios/chat.yaml"):
+        refused = CliRunner().invoke(app, [command, name])
+        assert refused.exit_code == 2
+        written = f"infersim {command} llama-3.1-8b --gpu h100-sxm"
+        assert f"is a scenario; this command takes a model and a GPU: `{written}`" in refused.stderr
+    done = CliRunner().invoke(app, written.split()[1:])
+    assert done.exit_code == 0, done.output

@@ -24,12 +24,33 @@ def test_every_headline_figure_has_bands_with_named_parts() -> None:
     assert {*wanted, "usd_per_million_output_tokens"} <= set(figures)
     for key in wanted[:-1]:
         (low, high), (least, most) = figures[key]["band50"], figures[key]["band90"]
-        assert least < low <= result.summary[key] < high < most, key
+        assert least < low <= result.summary[key] < high, key
+        assert high < most or key == "output_throughput", key  # no more than arrives
     assert {"engine", "GPU", "this run"} <= set(figures["mean_tpot_ms"]["parts"])
     assert found["place"]["gpu"] == "h100-sxm"
     assert figures["p99_ttft_ms"]["parts"][CHANCE] > 0
     assert CHANCE not in figures["mean_ttft_ms"]["parts"]
     assert "With a chance of 90 %" in found["text"]
+
+
+def test_no_more_is_served_than_arrives_in_an_open_loop() -> None:
+    """6 requests/s arrive; the error of the times alone would reach to a sixth more."""
+    asked = CHAT.override({"run.requests": 1500})
+    result = simulate(asked)
+    found = figure_bands(result.record, result.summary, None)
+    assert found is not None
+    figures, requests = found["figures"], result.record.requests
+    assert figures["request_throughput"]["band90"][1] == pytest.approx(6.0)
+    tokens = 6.0 * float(requests["output_tokens"].mean())
+    assert figures["output_throughput"]["band90"][1] == pytest.approx(tokens)
+    assert figures["capacity"]["band90"][1] > result.summary["infersim"]["verdict"]["headroom"]
+    assert "output tokens/s, no more than arrive." in found["text"]
+    users = {"kind": "closed", "concurrency": 8}
+    closed = simulate(asked.override({"workload.arrivals": users, "run.requests": 100}))
+    wide = figure_bands(closed.record, closed.summary, None)
+    assert wide is not None
+    assert wide["figures"]["output_throughput"]["band90"][1] > closed.summary["output_throughput"]
+    assert "no more than arrive" not in wide["text"]
 
 
 def test_a_token_costs_more_where_fewer_are_served() -> None:
@@ -53,7 +74,8 @@ def test_near_saturation_the_band_reaches_the_overload() -> None:
     assert found["figures"]["p99_ttft_ms"]["band90"][1] is None
     assert found["figures"]["p99_ttft_ms"]["band50"][1] is not None
     assert found["figures"]["p99_itl_ms"]["band90"][1] is not None  # full batches bound it
-    assert "an overload" in found["text"]
+    assert "TTFT p99 160 ms and up (no upper end)" in found["text"]
+    assert "The slower end is overloaded" in found["text"]
     calm = simulate(CHAT.override({"workload.arrivals.rate": 2})).bands
     assert calm is not None
     assert calm["figures"]["p99_ttft_ms"]["band90"][1] is not None

@@ -530,7 +530,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_the_best_is_marked() -> None:
     lines = as_text(compare_view(compared("scheduler.max_num_seqs=1,64", repetitions=4)))
     slow, fast = (
-        [line for line in lines.splitlines() if line.startswith(f" {n} ")] for n in (1, 64)
+        [line for line in lines.splitlines() if line.startswith(f"{n} ")] for n in (1, 64)
     )
     assert "".join(slow).count("* ") == 1  # alone in the batch, each token comes sooner
     assert "".join(fast).count("* ") == 7

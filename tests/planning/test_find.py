@@ -34,6 +34,7 @@ from sim.planning.load.search import knee
 from sim.planning.load.sentences import ends_text, own_load, sureness
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
+from sim.terminal.console import as_text
 from tests import made_up
 from tests.answers import find_view, render_find
 from tests.planning_fixtures import SMALL, be_brief, small
@@ -576,8 +577,13 @@ def test_the_terminal_shows_the_loads_around_the_answer() -> None:
     shown = [told["probes"][place] for place in nearest(told)]
     loads = [probe["load"] for probe in shown]
     assert len(shown) < len(told["probes"])
-    assert loads == sorted(loads)
-    assert {told["load"], told["fails_at"], told["own"]["load"]} <= set(loads)
+    ends = {told["load"], told["fails_at"], told["own"]["load"], *told["chance"].values()}
+    assert {told["load"], told["fails_at"], told["own"]["load"]} <= set(loads[: len(ends)])
+    text = as_text(find_view(told))
+    rows = [line for line in text.splitlines() if re.match(r"^[\d.,]+ .*(holds|fails)", line)]
+    drawn = [float(row.split()[0].replace(",", "")) for row in rows]
+    assert drawn == sorted(drawn)
+    assert len(drawn) == len(shown)
     apart = [abs(probe["load"] / told["load"] - 1) for probe in told["probes"]]
     closest = sorted(apart)[:5]
     assert set(closest) <= {abs(load / told["load"] - 1) for load in loads}

@@ -77,6 +77,6 @@ def test_the_table_has_a_line_for_every_layout_and_fits_the_screen() -> None:
     shown = infersim(f"{MODEL} --tensor-parallel 8").stdout
     assert max(map(len, shown.splitlines())) <= 88
     for layout in node_layouts(experts=True):
-        assert f"\n {layout.text} " in shown
+        assert f"\n{layout.text} " in shown
     assert "  experts " in shown
     assert "TP 1: 153 GiB short on each GPU" in shown

@@ -49,6 +49,7 @@ def played(monkeypatch: pytest.MonkeyPatch, top: int) -> FleetPlan:
     monkeypatch.setattr(fleet_ends, "confirm", confirmed)
     monkeypatch.setattr(fleet_ends, "if_slower", lambda *_: FleetEnds(1, 1))
     monkeypatch.setattr(fleet_ends, "fewest_if_faster", lambda *_: 1)
+    monkeypatch.setattr(fleet_ends, "without_one", lambda *_: None)
     made = layouts(small(), tuple(FLEETS), [1], [])
     return choose(small(), FleetQuestion(tuple(made), 20.0, 0.1, top, read_constraints(None)))
 

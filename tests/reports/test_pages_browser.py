@@ -140,6 +140,19 @@ CUT = """(() => [...document.querySelectorAll("[data-drawn=yes]")].flatMap((plot
 }))()"""
 """Words of figures that lie beyond their edges."""
 
+LAID_OVER = """(() => [...document.querySelectorAll("[data-drawn=yes]")].flatMap((plot) => {
+  const level = (text) => !/rotate\\((?!0[,)])/.test(text.getAttribute("transform") || "");
+  const words = [...plot.querySelectorAll(".main-svg text")]
+    .filter((text) => text.textContent.trim() && level(text))
+    .map((text) => [text.textContent, text.getBoundingClientRect()])
+    .filter(([, box]) => box.width > 1);
+  return words.flatMap(([first, a], place) => words.slice(place + 1).filter(([, b]) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4
+  ).map(([other]) => `${plot.dataset.name}: ${first} / ${other}`));
+}))()"""
+"""Level words of figures that lie on each other, by more than the blank around letters."""
+
 WIDE = """[...document.querySelectorAll("main *, header *")]
   .filter((each) => !each.closest(".scroll, .plot, pre"))
   .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
@@ -148,7 +161,9 @@ WIDE = """[...document.querySelectorAll("main *, header *")]
 
 
 @pytest.mark.parametrize("name", list(KINDS))
-def test_nothing_is_cut_on_any_screen(name: str, window: Window, tmp_path: Path) -> None:
+def test_nothing_is_cut_or_lies_on_words_on_any_screen(
+    name: str, window: Window, tmp_path: Path
+) -> None:
     html = KINDS[name].render(tmp_path)
     assert len(html.encode()) < 1.5e6
     tab = opened(window, html)
@@ -158,6 +173,7 @@ def test_nothing_is_cut_on_any_screen(name: str, window: Window, tmp_path: Path)
         assert until(tab, f"{drawn}.every((each) => each.clientWidth < {width})")
         assert until(tab, f"{CUT}.length === 0"), (width, tab.evaluate(CUT))
         assert until(tab, f"{WIDE}.length === 0"), (width, tab.evaluate(WIDE))
+        assert until(tab, f"{LAID_OVER}.length === 0"), (width, tab.evaluate(LAID_OVER))
     assert tab.complaints == []
 
 

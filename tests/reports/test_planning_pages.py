@@ -12,9 +12,10 @@ from reports.figures.series import styles
 from reports.frame import theme
 from sim.planning.answers import findings_of
 from sim.planning.answers.ablate import waterfall as steps_of
+from sim.planning.answers.compare import cost_attained
 from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 from sim.planning.answers.find import cards
-from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs
+from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs, user_and_gpu
 from sim.planning.answers.sweep_points import front
 from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
@@ -365,6 +366,40 @@ def test_replicas_of_a_layout_read_as_a_product() -> None:
     drawn = chart(cost_and_latency(document, "ttft"))
     texts = [text for trace in drawn.data for text, _ in trace.customdata]
     assert "3 x (2 x h100-sxm)" in texts
+
+
+def test_words_of_a_front_stand_where_no_point_lies_and_not_on_each_other() -> None:
+    """Of a front of which less is better nothing is below; of two close points one has words."""
+    document = made_up.fleet_plan()
+    front, *dots = chart(cost_and_latency(document, "ttft")).data
+    assert front.name == "Pareto front"
+    assert all(side in ("bottom left", "bottom right") for side in front.textposition)
+    assert all(text.strip() for text in front.text)
+    assert not any(trace.text for trace in dots)
+    best = [each for each in document["sized"] if each["front_slo_ttft_ms"]]
+    for each in best:
+        each["usd_per_hour"] = 20.0 + each["slo_ttft_ms"] / -1e4
+        each["slo_ttft_ms"] = 300.0 + each["slo_ttft_ms"] / 1e4
+    close = chart(cost_and_latency(document, "ttft")).data[0]
+    assert len(best) > 1
+    assert sum(bool(text.strip()) for text in close.text) == 1
+    speeds = chart(user_and_gpu(made_up.fleet_plan())).data[0]
+    assert all(side in ("top right", "top left") for side in speeds.textposition)
+
+
+def test_cost_against_attainment_names_its_variants_in_the_legend_alone() -> None:
+    """Nothing stands next to the points, so that nothing is in the way where they are close."""
+    document = made_up.comparison()
+    drawn = cost_attained(document)
+    assert drawn is not None
+    found = chart(drawn)
+    assert found.layout.showlegend
+    assert len({trace.name for trace in found.data}) == len(found.data) > 1
+    looks = {(trace.marker.color, *trace.marker.symbol) for trace in found.data}
+    assert len(looks) == len(found.data)
+    assert not any(trace.text for trace in found.data)
+    many = styles([{"name": str(number)} for number in range(40)])
+    assert len({(each.color, each.symbol) for each in many}) == 40
 
 
 @pytest.mark.parametrize("outcome", ["fails", "too close to call"])

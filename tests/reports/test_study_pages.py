@@ -248,20 +248,21 @@ def test_a_share_that_nothing_moves_is_a_sentence_not_a_figure_without_bars() ->
 
 
 def test_words_next_to_bars_have_room() -> None:
-    """A word on the left begins right of the axis, three figures in a row."""
+    """A word on the left begins right of the axis, three figures in a row or on a telephone."""
     bars = tuple(ChartBar("times", change, "", "x 0.933") for change in (-0.08, 0.09))
     low, high = charts.chart(BarChart(ChartAxis("TPOT p99", "share"), bars)).layout.xaxis.range
     left = (-0.08 - low) / (high - low) * charts.NARROW
     assert left >= charts.LETTER * len("x 0.933")
 
 
-def test_a_bar_of_a_limit_has_room_for_its_words() -> None:
+def test_the_words_of_a_bar_of_a_limit_end_before_the_limit_on_a_narrow_screen() -> None:
     use = slo_bars.LimitUse("TTFT p99", "782 ms of 1 s", 0.78, "good")
     drawn = slo_bars.limit_use([use])
     low, high = drawn.layout.xaxis.range
     (words,) = drawn.data[0].text
-    assert words == " 782 ms of 1 s: 78\u202f% "
-    assert (high - 0.78) / (high - low) * charts.BROAD >= charts.LETTER * len(words.strip())
+    assert words == " 78\u202f% "
+    assert list(drawn.data[0].y) == ["TTFT p99: 782 ms of 1 s"]
+    assert (1.0 - 0.78) / (high - low) * charts.NARROW >= charts.LETTER * len(words.strip())
 
 
 def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:

@@ -475,6 +475,24 @@ def test_the_table_is_shown_in_88_columns() -> None:
         assert " ".join(row["why"].split()) in shown
 
 
+@pytest.mark.parametrize("key", sorted({key for _, row in ROWS for key in row.keys}))
+def test_every_key_of_the_table_shows_its_own_rows_in_full(key: str) -> None:
+    done = CliRunner().invoke(app, ["explain", "limits", key, "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["limits"]
+    assert 0 < len(found) < len(ROWS)
+    assert all(any(f".{key}." in f".{each}." for each in row["keys"]) for row in found)
+
+
+def test_a_key_that_no_limit_is_about_is_refused_with_the_nearest() -> None:
+    done = CliRunner().invoke(app, ["explain", "limits", "fleet.replica"])
+    assert done.exit_code == 2
+    assert "no limit is about 'fleet.replica' (did you mean 'fleet.replicas'?)" in done.stderr
+    shown = CliRunner().invoke(app, ["explain", "limits", "replicas"]).stdout
+    assert "fleet.replicas" in shown
+    assert "; " in shown  # why, and what works instead
+
+
 def test_json_has_one_entry_a_row() -> None:
     document = json.loads(CliRunner().invoke(app, ["explain", "limits", "--json"]).stdout)
     assert document["command"] == "explain limits"

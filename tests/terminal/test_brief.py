@@ -40,6 +40,18 @@ def test_a_run_says_verdict_figures_cost_limit_and_trust_first() -> None:
     assert lines[-1] == MORE
 
 
+def test_near_saturation_each_latency_has_one_band_and_an_open_end_is_in_words() -> None:
+    asked = ["run", str(CHAT), "--set", "workload.arrivals.rate=28", "--no-save"]
+    lines = printed(*asked)
+    (ttft,) = (line for line in lines if line.startswith("TTFT p99"))
+    assert "and up (no upper end)" in ttft
+    (told,) = (line for line in " ".join(lines).split("With iterations")[1:])
+    assert "of requests are within the SLO" in told
+    assert "p99" not in told
+    full = " ".join(" ".join(printed(*asked, "--full")).split())
+    assert "and all else as predicted, TTFT p99 is " in full
+
+
 def test_the_cost_of_a_missed_slo_begins_with_that_of_good_requests() -> None:
     lines = printed("run", str(CHAT), *SHORT, "--no-save", "--set", "slo.ttft=35ms")
     (cost,) = (line for line in lines if line.startswith("Cost: "))
@@ -150,7 +162,7 @@ def test_a_row_of_each_name_goes_before_further_ones() -> None:
     names = ["b200", "b200", "h200", "h100", "h200", "h100", "l40s", "a100"]
     rows = tuple((Cell(name, None), Cell(str(at), at)) for at, name in enumerate(names))
     cut = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows))
-    assert [row[1].text for row in cut.rows] == ["0", "1", "2", "3", "6", "7"]
+    assert [row[1].text for row in cut.rows] == ["0", "2", "3", "6", "7"]
 
 
 def test_what_is_shown_are_values_and_in_full_their_sources() -> None:

@@ -125,8 +125,12 @@ def test_actions_are_printed_whole_and_after_all_else() -> None:
     found = findings(ADVICE, TABLE)
     assert "infersim run x" not in as_text(findings_view(found))
     assert actions_view(found).plain.splitlines() == [
-        *("In order:", "1. Do it", "   helps", "   a setting", "   infersim run x")
+        *("In order:", "1. Do it (a setting)", "   helps", "   infersim run x")
     ]
+    long = actions_view(
+        findings(ADVICE._replace(each=(ADVICE.each[0]._replace(title="Do " * 28),)))
+    )
+    assert [line.strip() for line in long.plain.splitlines()][2:4] == ["helps", "a setting"]
     assert actions_view(findings(TABLE)).plain == ""
 
 
@@ -148,7 +152,7 @@ def test_columns_that_fold_share_the_room_that_others_leave() -> None:
     columns = (Column("#"), Column("What", False, fold=1), Column("Why", False, fold=3))
     row = (Cell("1", 1), Cell("a few words of it " * 4, None), Cell("many words of it " * 20, None))
     text = as_text(findings_view(findings(Table("t", "Some texts", columns, (row,)))))
-    first = next(line for line in text.splitlines() if line.startswith(" 1 "))
+    first = next(line for line in text.splitlines() if line.startswith("1 "))
     assert 15 < first.index("many") < 35, "a quarter of the room is that of the first text"
     assert max(map(len, text.splitlines())) <= 88
     assert text.count("many") == 20

@@ -95,6 +95,6 @@ def _drawn(part: Part) -> tuple[str, Any]:
 
 def _plot(drawing: Drawing) -> Plot:
     data: Any = drawing.data
-    drawn = to_json(data if isinstance(data, go.Figure) else chart(data, wide=drawing.wide))
+    drawn = to_json(data if isinstance(data, go.Figure) else chart(data))
     title, definition, caption = drawing.title, drawing.definition, drawing.caption
     return Plot(drawing.name, title, definition, caption, drawn, kind=drawing.kind)

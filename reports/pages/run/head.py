@@ -19,7 +19,7 @@ from reports.pages.run.missing import explanation, is_measured, is_observed, plu
 from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.terms.definitions import bound_name
-from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, PER_TOKENS, dollars, show_number
+from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, PER_TOKENS, between, dollars, show_number
 
 
 def header(summary: Mapping[str, Any], requests: pd.DataFrame) -> dict[str, Any]:
@@ -189,10 +189,8 @@ def band(summary: Mapping[str, Any], key: str, kind: Kind = "number") -> str:
     if found is None:
         return at_ends(summary, key, kind) if key in summary else ""
     low, high = found["band90"]
-    span = f"{show(low, kind).text} to {show(high, kind).text}"
-    if high is None:
-        span = f"{show(low, kind).text} to an overload"
-    return f"{span} in nine of ten runs"
+    most = None if high is None else show(high, kind).text
+    return f"{between(show(low, kind).text, most)} in nine of ten runs"
 
 
 def at_ends(summary: Mapping[str, Any], key: str, kind: Kind = "number") -> str:

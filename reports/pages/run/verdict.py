@@ -22,6 +22,7 @@ from sim.metrics.words.slo_text import (
     usd_per_good_request,
     within,
 )
+from sim.units import between
 
 Tone = Literal["good", "warn", "bad", "neutral"]
 
@@ -341,6 +342,6 @@ def _band_of_the_first_limit(summary: Mapping[str, Any]) -> str:
     tight = max(given, key=lambda limit: (limit.value_ms or 0.0) / limit.limit_ms)
     assert tight.band is not None
     low, high = tight.band
-    most = "an overload" if high is None else milliseconds(high)
+    span = between(milliseconds(low), None if high is None else milliseconds(high))
     title = tight.title if is_apart(tight.name) else f"{tight.title} {tight.rank}"
-    return f"{title} is between {milliseconds(low)} and {most}, with a chance of 90%."
+    return f"{title} is {span}, with a chance of 90%."

@@ -3,8 +3,9 @@
 How far a kind of figure is off follows from published runs, by how far this one is from them
 (``sim.metrics.bands.bands``). Where the run was repeated with faster and slower iterations
 (``sim.band_runs``), the band reaches at least to what came of that: so the band of an unstable
-fleet reaches to an overload. The chance of a percentile of this run comes on top. Milliseconds,
-rates per second, US dollars, as in the summary.
+fleet reaches to an overload. The chance of a percentile of this run comes on top. No throughput
+reaches above what arrives in an open loop. Milliseconds, rates per second, US dollars, as in the
+summary.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from sim.metrics.bands.bands import (
     with_longer,
 )
 from sim.metrics.bands.trust import verdict_trust
+from sim.metrics.fleet.drain import offered
 from sim.metrics.latency.intervals import Z95
 from sim.metrics.latency.percentiles import PERCENTILES
 from sim.metrics.record.links import OpenLinks
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
-from sim.units import show_number, show_time
+from sim.units import between, show_number, show_time
 
 RATES = ("request_throughput", "output_throughput", "total_token_throughput")
 LATENCIES = ("ttft", "tpot", "e2el", "itl")
@@ -72,8 +74,11 @@ def figure_bands(
         if (value := _value(summary, key))
     }
     _keep_in_order(figures)
+    arriving = offered(run)
+    for key, most in arriving.items():
+        _keep_below(figures.get(key, {}), max(most, summary[key] or 0.0))
     figures |= dict(_costs(summary, figures))
-    text = _text(summary, figures, overload=_overload(ends), compared=at.compared)
+    text = _text(summary, figures, arriving, overload=_overload(ends), compared=at.compared)
     verdict = summary["infersim"]["verdict"]
     sure = verdict_trust(verdict, figures, ends, compared=at.compared)
     return {
@@ -95,6 +100,13 @@ def _keep_in_order(figures: Mapping[str, dict[str, Any]]) -> None:
         pair = [f"{rank}_ttft_ms", f"{rank}_e2el_ms"]
         if all(key in figures for key in pair):
             _widen([figures[key] for key in pair])
+
+
+def _keep_below(figure: dict[str, Any], most: float) -> None:
+    """Cut bands at ``most``, which the figure cannot exceed."""
+    for level in LEVELS:
+        if level in figure:
+            figure[level] = [min(end, most) for end in figure[level]]
 
 
 def _widen(rising: Sequence[dict[str, Any]]) -> None:
@@ -202,12 +214,13 @@ def _costs(
 def _text(
     summary: Mapping[str, Any],
     figures: Mapping[str, Mapping[str, Any]],
+    arriving: Mapping[str, float],
     *,
     overload: bool,
     compared: bool,
 ) -> str:
-    """The 90 % bands in a sentence; ``compared``: whether they were learnt from runs of the same
-    engine and GPU, too."""
+    """The 90 % bands in a sentence; ``arriving`` is what comes per second, and ``compared`` whether
+    they were learnt from runs of the same engine and GPU, too."""
     told = []
     for key in _shown(summary["infersim"]["verdict"]):
         if key not in figures:
@@ -215,10 +228,11 @@ def _text(
         low, high = figures[key]["band90"]
         if key.endswith("_ms"):
             rank, metric, _ = key.split("_")
-            top = "an overload" if high is None else show_time(high / 1e3)
-            told.append(f"{metric.upper()} {rank} {show_time(low / 1e3)} to {top}")
+            span = between(show_time(low / 1e3), None if high is None else show_time(high / 1e3))
+            told.append(f"{metric.upper()} {rank} {span}")
         else:
-            told.append(f"{show_number(low)} to {show_number(high)} output tokens/s")
+            bound = ", no more than arrive" if high >= arriving.get(key, math.inf) else ""
+            told.append(f"{show_number(low)} to {show_number(high)} output tokens/s{bound}")
     ending = " The slower end is overloaded: then latencies grow for as long as it lasts."
     within = (
         "With a chance of 90 % a real run lies within"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from sim.band_runs import verdicts_at_ends
 from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis
 from sim.metrics.bands.trust import decision
 from sim.metrics.states import State
@@ -15,12 +16,20 @@ from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.run_tables import Spread
-from sim.units import HOURS_OF, PER_OUTPUT_TOKENS, dollars, milliseconds, show_cost, show_number
+from sim.units import (
+    HOURS_OF,
+    PER_OUTPUT_TOKENS,
+    between,
+    dollars,
+    milliseconds,
+    show_cost,
+    show_number,
+)
 
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."
 """The last line of an answer that was cut down."""
 
-ROWS = 6
+ROWS = 5
 """Rows of the one table that is shown."""
 
 DECIDING = ("ttft", "tpot")
@@ -54,8 +63,8 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     if bounds and not observed:
         yield line(f"Bound by: {', '.join(bounds)}")
     yield line(f"How sure: {_certainty(own)}{_basis(own['error_band']['text'])}.", "none")
-    if own["ends"] is not None:
-        yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
+    if own["ends"] is not None and (told := verdicts_at_ends(own)):
+        yield line(told, "" if own["ends"]["decided"] else "warn")
     yield from _watch(summary)
 
 
@@ -84,7 +93,7 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
         texts = (
             f"{quantity.upper()} {percentile}",
             milliseconds(value),
-            "-" if low is None else f"{milliseconds(low)} to {milliseconds(high)}",
+            "-" if low is None else between(milliseconds(low), high and milliseconds(high)),
             milliseconds(limit.get("limit_ms")),
         )
         rows.append(tuple(Cell(text, None) for text in texts))
@@ -164,14 +173,18 @@ def first_lines(findings: Findings) -> Findings:
     if actions:
         kept.append(_first_of(actions[0]))
     section = findings.sections[0]._replace(parts=tuple(kept))
-    return replace(findings, sections=(section,))
+    head = findings.headline
+    head = head if head.brief is None else head._replace(text=head.brief)
+    return replace(findings, headline=head, sections=(section,))
 
 
 def every_row(findings: Findings) -> Findings:
-    """``findings`` with all rows of their tables on a terminal."""
+    """``findings`` with all rows of their tables on a terminal, which are apart."""
 
     def whole(part: Part) -> Part:
-        return part._replace(shown=()) if isinstance(part, Table) else part
+        if not isinstance(part, Table):
+            return part
+        return part._replace(shown=(), caption=f"\n{part.caption}" if part.caption else "")
 
     sections = (each._replace(parts=tuple(map(whole, each.parts))) for each in findings.sections)
     return replace(findings, sections=tuple(sections))
@@ -187,10 +200,16 @@ def _first_of(actions: Actions) -> Actions:
 
 
 def _cut(table: Table) -> Table:
-    """The first rows of ``table``, of those that a terminal shows; of rows that begin alike the
-    first one goes before all others."""
+    """The first rows of ``table``, of those that a terminal shows, in the columns of first lines;
+    of rows that begin alike the first one goes before all others."""
+    kept = [place for place, column in enumerate(table.columns) if column.in_brief]
+    table = table._replace(
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
     if table.shown:
-        return table._replace(shown=table.shown[:ROWS])
+        rows = [table.rows[place] for place in sorted(table.shown[:ROWS])]
+        return table._replace(rows=tuple(rows), shown=())
     names = [row[0].text for row in table.rows]
     again = sorted(range(len(names)), key=lambda index: names.index(names[index]) < index)
     return table._replace(rows=tuple(table.rows[index] for index in sorted(again[:ROWS])))

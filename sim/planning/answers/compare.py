@@ -197,36 +197,18 @@ def cost_attained(document: Document) -> PointChart | None:
     if COST not in entries or ATTAINED not in entries:
         return None
     means_of = entries[COST]["means"], entries[ATTAINED]["means"]
-    rows = zip(*means_of, names(document), names(document, short=True), strict=True)
-    points = [ChartPoint(*row) for row in rows if None not in row]
-    if not 2 <= len(points) <= MOST_ROWS:
+    called = zip(names(document), names(document, short=True), document["variants"], strict=True)
+    series = tuple(
+        Series(short, (ChartPoint(usd, attained, name),), settings=each["settings"])
+        for usd, attained, (name, short, each) in zip(*means_of, called, strict=True)
+        if None not in (usd, attained)
+    )
+    if not 2 <= len(series) <= MOST_ROWS:
         return None
-    lowest = min(point.y for point in points)
+    lowest = min(point.y for each in series for point in each.points)
     pad = max(0.02, 0.1 * (1 - lowest))
     share = ChartAxis("requests within the SLO", "share", ends=(max(0.0, lowest - pad), 1 + pad))
-    return PointChart(
-        ChartAxis(PER_OUTPUT_TOKENS), share, (Series("", _told_apart(points), "all"),)
-    )
-
-
-NEAR = 0.05
-"""Share of an axis within which two names would lie on each other."""
-
-
-def _told_apart(points: Sequence[ChartPoint]) -> tuple[ChartPoint, ...]:
-    """The points with their names; of those that lie on each other the first has all names.
-
-    >>> found = [ChartPoint(x, 0.5, "", name) for x, name in ((1, "#1"), (1.01, "#2"), (3, "#3"))]
-    >>> [point.words for point in _told_apart(found)]
-    ['#1, #2', '', '#3']
-    """
-    far = NEAR * max(point.x for point in points)
-    words: list[list[str]] = [[] for _ in points]
-    for at in points:
-        close = (abs(at.x - each.x) <= far and abs(at.y - each.y) <= NEAR for each in points)
-        words[list(close).index(True)].append(at.words)
-    named = zip(points, words, strict=True)
-    return tuple(point._replace(words=", ".join(each)) for point, each in named)
+    return PointChart(ChartAxis(PER_OUTPUT_TOKENS), share, series)
 
 
 OF_SLO = ("request_goodput", "verdict.attainment")
@@ -270,7 +252,7 @@ def findings(document: Document) -> Findings:
         document["name"],
         "comparison",
         document["infersim"],
-        Headline("neutral", spoken(first), spoken(" ".join(others)))
+        Headline("neutral", spoken(first), spoken(" ".join(others)), spoken(" ".join(others[:1])))
         if first
         else Headline("bad", "No variant has figures"),
         (

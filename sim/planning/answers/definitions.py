@@ -41,8 +41,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "one_down": Definition(
         "One replica down",
-        "Whether the other replicas hold the rate asked for, without headroom: as simulated with "
-        "--survive, else by their share of the highest rate that the fleet is known to hold.",
+        "Whether the other replicas hold the rate asked for, without headroom. It is too close to "
+        "call where chance leaves it open, or one end of the error band says otherwise.",
     ),
     "binds": Definition(
         "Breaks first", "The limit that breaks first when more load comes than the fleet holds."

@@ -62,6 +62,7 @@ def findings(document: Document) -> Findings:
     """The limits of the run, possible changes, and the effect of each."""
     tone = STATES.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
+    first, _, least = document["headline"].partition(". ")
     limits, texts = limiting(document), [document["verdict"]["text"]]
     if limits is None:  # nothing limits it
         texts.insert(0, document["bound"]["text"])
@@ -76,7 +77,12 @@ def findings(document: Document) -> Findings:
         document["scenario"],
         "diagnosis",
         document["infersim"],
-        Headline(tone, document["headline"], " ".join(texts)),
+        Headline(
+            tone,
+            f"{first.rstrip('.')}.",
+            " ".join(filter(None, (least, *texts))),
+            least if limits else None,
+        ),
         (
             Heading("summary", "Summary", (*_rejected(document), *([limits] if limits else []))),
             Heading("advice", "What could be changed", (_advice(document),)),
@@ -153,9 +159,11 @@ def mean_parts(document: Document, name: str) -> BarChart:
 
 
 def limiting(document: Document) -> Table | None:
-    """Table of each figure's limit, and the gain from doubling it; None if there is none."""
+    """Table of each figure's limit, and the gain from doubling it, of which a terminal is shown the
+    latencies of the SLO at first; None if there is none."""
     trials = {trial["title"]: trial for trial in document["trials"]}
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
+    of_slo: list[int] = []
     for figure in document["figures"]:
         key, bound = figure["key"], document["bound"]["figures"].get(figure["key"])
         if bound is None:
@@ -164,6 +172,8 @@ def limiting(document: Document) -> Table | None:
         then = value(key, None if change is None else figure["value"] * (1 + change))
         name, by, shown_by = map(text, (HEADS[key].title, bound["by"], bound["shown_by"]))
         now = value(key, figure["value"])
+        if any(f"_{limit.partition('_')[0]}_" in key for limit in document["verdict"]["limits"]):
+            of_slo.append(len(rows))
         rows.append((name, by, now, shown_by, then, effect(document, key, change)))
     columns = (
         Column("Figure", False),
@@ -173,7 +183,8 @@ def limiting(document: Document) -> Table | None:
         Column("Then"),
         Column("Change", unit="%"),
     )
-    return Table("bounds", "What limits each figure", columns, tuple(rows)) if rows else None
+    caption = "What limits each figure"
+    return Table("bounds", caption, columns, tuple(rows), shown=tuple(of_slo)) if rows else None
 
 
 def trials(document: Document) -> Table:

@@ -199,21 +199,20 @@ def probes(document: Document) -> Table:
         Column(f"Load ({document['unit']})", definition="highest"),
         Column("Outcome", False),
         *share_columns(document),
-        Column("from (%)", definition="interval"),
-        Column("to (%)", definition="interval"),
+        *(Column(f"{end} (%)", definition="interval", in_brief=False) for end in ("from", "to")),
         *latency_columns(document),
         Column(METRIC["output_throughput"].head, definition="output_throughput", on_terminal=False),
-        Column("Runs", on_terminal=runs),
-        Column("Requests in each", on_terminal=runs),
+        Column("Runs", on_terminal=runs, in_brief=False),
+        Column("Requests in each", on_terminal=runs, in_brief=False),
     )
     rows = tuple(_row(probe) for probe in document["probes"])
-    caption = "Every load that was simulated"
+    caption = "Loads that were simulated"
     return Table("probes", caption, columns, rows, shown=nearest(document))
 
 
 def nearest(document: Document) -> tuple[int, ...]:
-    """The places of the loads that matter: both ends of the bracket, the scenario's own, the ends
-    of what is sure, and those closest to the answer."""
+    """The places of the loads that matter, the first one first: both ends of the bracket, the
+    scenario's own, the ends of what is sure, and those closest to the answer."""
     best, own, loads = document["load"], document["own"], document["probes"]
     first = {best, document["fails_at"], *by_chance(document)}
     first |= {None if own is None else own["load"]}
@@ -222,7 +221,7 @@ def nearest(document: Document) -> tuple[int, ...]:
         load = loads[place]["load"]
         return load not in first, abs(load / best - 1)
 
-    return tuple(sorted(sorted(range(len(loads)), key=order)[:MOST_ROWS]))
+    return tuple(sorted(range(len(loads)), key=order)[:MOST_ROWS])
 
 
 def _row(probe: Mapping[str, Any]) -> tuple[Cell, ...]:

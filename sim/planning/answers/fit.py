@@ -82,7 +82,7 @@ def _stages(d: Deployment, memory: Capacity) -> Table:
         for row in stage_rows(d, memory)
     ]
     caption = "Stages: the one with the fewest blocks decides for all"
-    return Table("stages", caption, tuple(map(Column, heads)), tuple(rows), look="compact")
+    return Table("stages", f"\n{caption}", tuple(map(Column, heads)), tuple(rows), look="compact")
 
 
 def _layouts(document: Document) -> Iterator[Part]:
@@ -99,7 +99,7 @@ def _layouts(document: Document) -> Iterator[Part]:
         rows.append(toned(cells, "" if row["fits"] else "none"))
     columns = (Column("layout", False), *map(Column, heads), last)
     caption = f"Layouts on a node, {document['context']:,} tokens a request"
-    yield Table("layouts", caption, columns, tuple(rows), look="compact")
+    yield Table("layouts", f"\n{caption}", columns, tuple(rows), look="compact")
     reasons = [row for row in document["layouts"] if not row["fits"]]
     yield Lines((*(f"{row['layout']}: {row['reason']}" for row in reasons), LAYOUTS), "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Commands, Findings, Heading, Headline, Lines, Table
@@ -106,13 +106,26 @@ def headline(document: Document) -> Headline:
     texts += [ranking["text"], *_stays_cheapest(document["break_even"])]
     if best["precision"] is not None and best["precision"] not in PLAIN:
         texts.append(f"{best['precision']} takes a checkpoint whose quality you have checked.")
-    return Headline("good" if settled and sure else "warn", title, " ".join(texts))
+    brief = [*scaling(document), holds, *([] if sure else [_surest(ranking)])]
+    brief += [*_overtaken(best["error_band"]["rivals"]), *_stays_cheapest(document["break_even"])]
+    tone = "good" if settled and sure else "warn"
+    return Headline(tone, title, " ".join(texts), " ".join(brief))
 
 
 def wanted(document: Document) -> str:
     """The load that a fleet is to hold, and what is gone of it then."""
     gone = document["survive"]["replicas"]
     return load_text(document["rate"]) + (f" with {counted(gone, 'replica')} gone" if gone else "")
+
+
+def _overtaken(rivals: Sequence[str]) -> Iterator[str]:
+    """How many fleets could be cheaper than the first, if any."""
+    if rivals:
+        others = counted(len(rivals), "other fleet")
+        yield (
+            f"The first place is not sure: within the error of predicted times {others} could be "
+            "cheaper."
+        )
 
 
 def _stays_cheapest(break_even: Mapping[str, Any]) -> Iterator[str]:
@@ -159,16 +172,15 @@ def by_card(document: Document) -> Table:
         Column("Best fleet", False, fold=2),
         Column("USD a month", definition="plan_cost"),
         *latency_columns(document),
-        Column(f"How sure at {wanted(document)}", False, "error_band"),
+        Column("How sure", False, "error_band"),
         Column(
-            f"One replica down, at {load_text(document['rate'])} and predicted times",
+            f"{counted(max(1, document['survive']['replicas']), 'replica').capitalize()} down",
             False,
             "one_down",
-            fold=1,
         ),
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
-    caption = f"By card and format, {under(document)}"
+    caption = f"By card and format: latencies {under(document)}, else at {wanted(document)}"
     return Table("cards", caption, columns, tuple(rows[:CARDS]))
 
 
@@ -181,15 +193,8 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
             Cell(f"{month:,.0f}", month, priced=each["gpu"]),
             *slo_latencies(each),
             text(each["trust"]),
-            text(_one_down(each)),
+            text(each["one_down"] or "none left"),
         )
-
-
-def _one_down(fleet: Mapping[str, Any]) -> str:
-    """Whether the rest of a fleet holds the rate when a replica is gone."""
-    if fleet["replicas"] == 1:
-        return "none left"
-    return "holds" if fleet["one_gone"] else "misses"
 
 
 def _of_gpus(fleet: Mapping[str, Any]) -> str:

@@ -124,7 +124,8 @@ def fronts(document: Document) -> Drawings:
     holding = counted(len(document["sized"]), "fleet")
     verb = "holds" if len(document["sized"]) == 1 else "hold"
     note = (
-        f"{holding} {verb} {load_text(document['target'])}. Numbers: replicas x the GPUs of each."
+        f"{holding} {verb} {load_text(document['target'])}. Numbers on the front: replicas x the "
+        "GPUs of each."
     )
     return Drawings(
         tuple(
@@ -170,12 +171,17 @@ def _by_card(document: Document, pair: Callable[[Mapping[str, Any]], Pair]) -> l
     ]
 
 
+def _hovered(group: Series) -> Series:
+    """The points without words next to them, which those of the front have."""
+    return group._replace(points=tuple(point._replace(words="") for point in group.points))
+
+
 def user_and_gpu(document: Document) -> PointChart:
     """The fleets that hold, by the output tokens per second of a user and of a GPU."""
     keys = [f"tokens_per_s_of_a_{whose}" for whose in ("user", "gpu")]
     groups = _by_card(document, lambda each: (each.get(keys[0]), each.get(keys[1])))
     best = front([point for group in groups for point in group.points], "speed")
-    return PointChart(*SPEEDS, (*front_line(best, "speed"), *groups))
+    return PointChart(*SPEEDS, (*front_line(best, "speed"), *map(_hovered, groups)))
 
 
 def cost_and_latency(document: Document, name: str) -> PointChart:
@@ -189,6 +195,6 @@ def cost_and_latency(document: Document, name: str) -> PointChart:
     return PointChart(
         COST,
         ChartAxis(f"{name.upper()} {rank(document['shares'][name])}", "ms"),
-        (*line, *groups),
+        (*line, *map(_hovered, groups)),
         () if limit is None else (Mark(limit, f"limit {milliseconds(limit)}"),),
     )

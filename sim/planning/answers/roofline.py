@@ -167,7 +167,7 @@ def _operators(found: Mapping[str, Any], fits: int) -> Table:
         intensity = show_number(row["flops"] / row["bytes"]) if row["flops"] else "-"
         cells = (row["name"], flops, moved, intensity, seconds, row["bound_by"], row["shared"])
         lines.append(tuple(map(text, cells)))
-    return Table(found["phase"], title, columns, tuple(lines), look="compact")
+    return Table(found["phase"], f"\n{title}", columns, tuple(lines), look="compact")
 
 
 def _unit(values: Sequence[float], scale: Scale) -> tuple[str, float]:

@@ -323,9 +323,9 @@ def trade(document: Document, points: Sequence[SweptPoint], kind: str) -> PointC
 
 
 def front_line(best: Sequence[ChartPoint], kind: str) -> Iterator[Series]:
-    """The line that joins the points that none beats, if there are several."""
+    """The line that joins the points that none beats, if there are several, with their words."""
     if len(best) > 1:
-        line = tuple(point._replace(text="", words="") for point in best)
+        line = tuple(point._replace(text="") for point in best)
         steps: Literal["hv", "vh"] = "hv" if kind == "cost" else "vh"
         yield Series("Pareto front", line, "front", look="line", dash="dot", steps=steps)
 

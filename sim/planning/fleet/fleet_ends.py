@@ -67,12 +67,14 @@ class FleetEnds:
     """Replicas for the target load if iterations are faster (``fewest``) and slower (``most``) by
     the error band, None if ``FAR`` times as many do not hold it either; the ``slower`` end of
     the fleet of the predicted size; and how many, at least those, are ``sure`` to hold the wanted
-    load, without headroom, at the slower end: None if no number that was tried is."""
+    load, without headroom, at the slower end: None if no number that was tried is. ``one_down`` is
+    whether the fleet holds it with a replica gone (``without_one``); None for a single one."""
 
     fewest: int
     most: int | None
     slower: SlowerEnd = SlowerEnd()
     sure: int | None = None
+    one_down: LoadOutcome | None = None
 
 
 def fewest_if_faster(search: FleetSearch, sized: Sized) -> int:
@@ -129,16 +131,41 @@ def _power(sized: Sized) -> float:
     return 1 + 1 / sized.slope
 
 
-EndCalls = tuple[CrewCall[FleetEnds], CrewCall[int]]
-"""The calls that say what a fleet is at the slower and at the faster end of its band."""
+def without_one(search: FleetSearch, sized: Sized) -> LoadOutcome | None:
+    """Whether a fleet holds the wanted load with a replica gone, or as many as it is to survive;
+    None if none is left."""
+    left = sized.replicas - max(1, sized.survive)
+    if not left:
+        return None
+    at, error = partial(search.of_layout, sized.layout), sized.at_target.error or 0.0
+    return held_within_band(at, search.question.rate, left, error)
+
+
+def held_within_band(
+    at: Callable[[float], Finder], rate: float, replicas: int, error: float
+) -> LoadOutcome:
+    """Whether that many replicas hold ``rate``, by the rule for the SLO of a run: open if chance
+    leaves it open, or if the end of the error band that could change it does not confirm it; ``at``
+    is the finder of the fleet with its times multiplied by a factor."""
+    found = lasting(at(1.0), rate, replicas).outcome
+    if not error or found == LoadOutcome.OPEN:
+        return found
+    end = end_factors(error)[found == LoadOutcome.HOLDS]
+    return found if lasting(at(end), rate, replicas).outcome == found else LoadOutcome.OPEN
+
+
+EndCalls = tuple[CrewCall[FleetEnds], CrewCall[int], CrewCall[LoadOutcome | None]]
+"""The calls that say what a fleet is at the slower and at the faster end of its band, and with a
+replica gone."""
 
 
 def begin_ends(crew: Crew, search: FleetSearch, fleet: Sized) -> EndCalls:
-    """Ask what ``fleet`` is at both ends of its band."""
+    """Ask what ``fleet`` is at both ends of its band, and with a replica gone."""
     asked, later = (search, fleet), 1 / fleet.replicas
     return (
         crew.begin(counted_in, if_slower, *asked, later=later),
         crew.begin(counted_in, fewest_if_faster, *asked, later=later),
+        crew.begin(counted_in, without_one, *asked, later=later),
     )
 
 
@@ -157,13 +184,17 @@ def tried(
         for fleet, wanted in zip(fleets, confirmed, strict=True)
     ]
     asked: list[CrewCall[Any]] = [call for call in best if call is not None]
-    asked += [slower for slower, _ in ends]
+    asked += [slower for slower, *_ in ends]
     for _ in crew.as_done(asked):
         steps.did()
-    crew.finish([faster for _, faster in ends])
+    others: list[CrewCall[Any]] = [faster for _, faster, _ in ends]
+    crew.finish([*others, *(one_down for *_, one_down in ends)])
     return [
-        (None if call is None else call.result, replace(slower.result, fewest=faster.result))
-        for call, (slower, faster) in zip(best, ends, strict=True)
+        (
+            None if call is None else call.result,
+            replace(slower.result, fewest=faster.result, one_down=one_down.result),
+        )
+        for call, (slower, faster, one_down) in zip(best, ends, strict=True)
     ]
 
 

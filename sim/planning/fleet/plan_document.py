@@ -33,7 +33,7 @@ from sim.planning.fleet.plan_prices import (
 from sim.planning.fleet.sizing import Confirmed, Sized
 from sim.planning.load.loads import LoadAxis, as_played, further_notes, goes_on
 from sim.planning.points.points import show
-from sim.planning.points.wording import counted, listed, share
+from sim.planning.points.wording import LoadOutcome, counted, listed, share
 from sim.scenario import Scenario
 from sim.scenario.prices import name_of
 from sim.setup import prepare
@@ -203,34 +203,34 @@ def _deciding(sized: Sized) -> int:
 
 
 def _survive_text(plan: FleetPlan) -> list[str]:
-    """The load that the rest of each fleet holds, where replicas may fail."""
+    """Whether the rest of each fleet holds the wanted load, where replicas may fail; else whether
+    that of the cheapest does without one of its replicas."""
     told = []
-    for rank, each in enumerate(plan.best, 1):
+    load = f"{show_load(plan.question.rate)} requests/s"
+    for rank, (each, ends) in enumerate(zip(plan.best, plan.ends, strict=False), 1):
         sized, probe = each.sized, each.sized.survivors
         if probe is not None:
             kept = min((found.share for found in probe.attained), default=None)
             held = "stable" if kept is None else f"{share(kept)} of requests within the SLO"
             told.append(
                 f"#{rank}: with {counted(sized.survive, 'replica')} gone, "
-                f"{sized.replicas - sized.survive} hold {show_load(probe.load)} requests/s: {held}."
+                f"{sized.replicas - sized.survive} {_do(ends.one_down)} {load}: {held} at the "
+                "predicted times."
             )
-    return told or _one_gone(plan.best[0], plan.question.rate)
-
-
-def _one_gone(best: Confirmed, rate: float) -> list[str]:
-    """Whether the cheapest fleet still holds ``rate`` requests/s without one of its replicas, by
-    their share of the load that all of them were found to hold; nothing for a fleet of one."""
-    replicas = best.sized.replicas
-    if replicas < 2:
-        return []
-    kept = best.best.load * (replicas - 1) / replicas
-    enough = "as much as" if kept >= rate else "less than"
+    replicas, one_down = plan.best[0].sized.replicas, plan.ends[0].one_down
+    if told or one_down is None:
+        return told
     return [
-        f"If one of its {replicas:,} replicas fails, {replicas - 1:,} are left: their share of the "
-        f"{show_load(best.best.load)} requests/s that the cheapest fleet holds is "
-        f"{show_load(kept)}, {enough} the {show_load(rate)} asked for. `infersim plan --survive 1` "
-        "simulates that."
+        f"If one of the cheapest fleet's {replicas:,} replicas fails, the other {replicas - 1:,} "
+        f"{_do(one_down)} {load}. `infersim plan --survive 1` plans for that."
     ]
+
+
+def _do(outcome: LoadOutcome | None) -> str:
+    """The verb of replicas before a load of that ``outcome``."""
+    if outcome == LoadOutcome.OPEN:
+        return "are too close to call at"
+    return "do not hold" if outcome == LoadOutcome.FAILS else "hold"
 
 
 def _survivors(sized: Sized) -> dict[str, Any] | None:
@@ -291,8 +291,7 @@ def run_command(given: Sequence[str], changes: Mapping[str, object]) -> str:
 
 def _points(plan: FleetPlan) -> list[dict[str, Any]]:
     """Every fleet that holds, with its cost and latencies under the target load, how sure it is to
-    hold the wanted one, and whether that is no more than the rest holds when a replica is gone
-    (``one_gone``): a fleet that must survive that was found to, others by ``rate_of_a_replica``."""
+    hold the wanted one, and whether the rest holds that when a replica is gone (``one_down``)."""
     fronts = {figure: front(plan.sized, figure) for figure in LATENCIES}
     return [
         {
@@ -305,8 +304,8 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
             "usd_per_month": sized.cost * HOURS_OF["month"],
             "usd_per_replica": sized.price,
             "rate_alone": sized.alone,
-            "rate_of_a_replica": (each := _rate_of_a_replica(sized, plan)),
-            "one_gone": sized.survive > 0 or each * (sized.replicas - 1) >= plan.question.rate,
+            "rate_of_a_replica": _rate_of_a_replica(sized, plan),
+            "one_down": ends.one_down,
             "trust": ends.slower.trust(decided=sized.at_target.sure),
             **_speeds(sized),
             **{figure: sized.at_target.figures[figure] for figure in LATENCIES},

@@ -130,9 +130,11 @@ def _chance(found: FoundLoad) -> dict[str, Any]:
 
 
 def _told(found: FoundLoad, probe: Probe) -> dict[str, Any]:
-    """One load as plain data, by what the whole search says of it."""
+    """One load as plain data, by what the whole search says of it; with an SLO how sure it is
+    (``trust``) that it does at the error band what it does at the predicted times."""
     open_now = {"sure": False, "outcome": LoadOutcome.OPEN}
-    return probe.document() | (open_now if doubt(found, probe) else {})
+    sure = {"trust": sureness_of(found, probe.load, holds=probe.holds)} if found.objectives else {}
+    return probe.document() | sure | (open_now if doubt(found, probe) else {})
 
 
 def _own(found: FoundLoad) -> dict[str, Any] | None:

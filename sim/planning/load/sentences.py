@@ -223,7 +223,7 @@ def sureness(document: Document) -> str:
         missing = "" if high is None else f" and missed at {show_load(high)}"
     open_ones = "a load lies between these two, or its interval" if low and high else "the interval"
     return (
-        f"{told} {held}{missing}. Where the table says {LoadOutcome.OPEN}, the error band of the "
+        f"{told} {held}{missing}. Where the table says likely or a guess, the error band of the "
         f"predicted times leaves it open, or {open_ones} contains the share that the SLO asks for, "
         f"and the share itself decided.{_deciding(document)}"
     )

@@ -153,10 +153,19 @@ def promise_name(promise: Mapping[str, Any]) -> str:
 
 def outcome_text(probe: Mapping[str, Any]) -> str:
     """``holds``, ``fails: TPOT`` or ``too close to call``; without an SLO what the verdict says
-    instead of stable."""
-    if probe["outcome"] != LoadOutcome.FAILS:
-        return str(probe["outcome"])
-    return f"{LoadOutcome.FAILS}: {breaking(probe)}"
+    instead of stable. A load that is too close to call, of which it is known how sure that is
+    (``trust``), ``holds, likely``, say, or ``fails: TPOT, likely``.
+
+    >>> probe = {"outcome": "too close to call", "holds": False, "breaks": "tpot"}
+    >>> outcome_text(probe), outcome_text({**probe, "trust": "likely"})
+    ('too close to call', 'fails: TPOT, likely')
+    """
+    is_open, trust = probe["outcome"] == LoadOutcome.OPEN, probe.get("trust")
+    if is_open and trust is None:
+        return str(LoadOutcome.OPEN)
+    fails = not probe["holds"] if is_open else probe["outcome"] == LoadOutcome.FAILS
+    text = f"{LoadOutcome.FAILS}: {breaking(probe)}" if fails else str(LoadOutcome.HOLDS)
+    return f"{text}, {trust}" if is_open else text
 
 
 def breaking(probe: Mapping[str, Any]) -> str:

@@ -113,9 +113,10 @@ def test_times_among_the_parameters_have_the_unit_that_suits_them():
 def test_ceilings_of_the_roofline_have_their_names():
     known = document(find("h100-sxm"), None)
     drawn = arithmetic(known["roofline"], [], known["curves"])
-    ceilings = [line for line in drawn.data if line.line.dash == "dash"]
-    assert {line.text[-1] for line in ceilings} == {"ceiling bf16", "ceiling fp8"}
-    assert all("text" in line.mode for line in ceilings)
+    ceilings = [line for line in drawn.data if line.line.dash not in (None, "solid")]
+    assert {line.name for line in ceilings} == {"ceiling bf16", "ceiling fp8"}
+    assert all(line.showlegend for line in ceilings)
+    assert len({line.line.dash for line in ceilings}) == len(ceilings)
 
 
 @needs_browser
