@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, TimedPasses
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import WAITED
 from sim.metrics.record.blocks import blocks
 
@@ -69,7 +70,7 @@ class Attribution:
         return self.seconds - self.by_operator[HOST]
 
 
-def waited(plans: NDArray[np.void]) -> NDArray[np.float64] | float:
+def waited(plans: PlanRows) -> NDArray[np.float64] | float:
     """How long each of ``plans`` waited for other batches; 0 where there are no pipelines."""
     if WAITED not in (plans.dtype.names or ()):
         return 0.0
@@ -77,11 +78,11 @@ def waited(plans: NDArray[np.void]) -> NDArray[np.float64] | float:
     return found
 
 
-Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[TimedPasses]], None]
+Watch = Callable[[slice, PlanRows, Batches, Sequence[TimedPasses]], None]
 """Given a block of plans, their batches, and the operators of those."""
 
 
-def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = None) -> Attribution:
+def attribute(cost: CostModel, plans: PlanRows, watch: Watch | None = None) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart, and show the operators of
     each block to the requests that could use it."""
     found: dict[str, Work] = {}

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
+
 ROWS = 1 << 18
 """Rows of a block."""
 
@@ -35,3 +37,8 @@ def column(rows: int, amount: Callable[[slice], NDArray[np.float64]]) -> NDArray
     for block in blocks(rows):
         found[block] = amount(block)
     return found
+
+
+def durations(plans: PlanRows) -> NDArray[np.float64]:
+    """Seconds that each of ``plans`` took."""
+    return column(len(plans), lambda block: plans[block]["end"] - plans[block]["start"])

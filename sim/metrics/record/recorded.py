@@ -13,9 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
 from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
+from sim.metrics.record.blocks import durations
 from sim.pools import PreparedPool, front_end_of, per_prompt_token_of
 from sim.request import TrafficClass
 from sim.scenario import Scenario
@@ -42,7 +44,7 @@ class Recorded:
 
     scenario: Scenario
     pools: tuple[PreparedPool, ...]
-    plans: NDArray[np.void]
+    plans: PlanRows
     requests: NDArray[np.void]
     gaps: NDArray[np.void]
     reasons: list[str]
@@ -204,7 +206,7 @@ class Recorded:
     @property
     def durations(self) -> Floats:
         """Seconds that each plan took."""
-        return np.asarray(self.plans["end"] - self.plans["start"])
+        return durations(self.plans)
 
     @property
     def replicas(self) -> int:
