@@ -93,9 +93,9 @@ ABSENCE = np.dtype(
 
 LOOKUP = np.dtype(
     [
-        ("request", "i8"),  # id
-        ("left", "i8"),  # tokens of its prompt that had been in the cache of the GPU, and were not
-        ("new", "i8"),  # tokens of texts that others may share, and that were never there
+        ("request", "i4"),  # id
+        ("left", "i4"),  # tokens of its prompt that had been in the cache of the GPU, and were not
+        ("new", "i4"),  # tokens of texts that others may share, and that were never there
     ]
 )
 HELD = np.dtype(

@@ -120,7 +120,7 @@ def test_runs_are_the_same_with_the_order_and_without(
     [
         {},
         {"model": "gemma-3-12b"},
-        *(FEATURES[name] for name in ("pipelines", "roles", "failures")),
+        *(FEATURES[name] for name in ("pipelines", "roles")),
     ],
 )
 def test_the_emptiest_cache_is_found_among_few(

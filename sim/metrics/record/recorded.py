@@ -97,22 +97,22 @@ class Recorded:
         """The requests that were served to the end."""
         return np.asarray(self.requests["status"] == COMPLETED)
 
-    @cached_property
+    @property
     def queue(self) -> Floats:
         """Seconds in the scheduler's queue before the first iteration; NaN if it never came."""
         return np.asarray(self.requests["scheduled"] - self.reached(self.requests))
 
-    @cached_property
+    @property
     def ttft(self) -> Floats:
         """Time to first token (s); NaN for requests that got none."""
         return np.asarray(self.requests["first_token"] - self.requests["arrival"])
 
-    @cached_property
+    @property
     def e2el(self) -> Floats:
         """End-to-end latency (s); NaN for requests that were not completed."""
         return np.asarray(self.requests["finish"] - self.requests["arrival"])
 
-    @cached_property
+    @property
     def tpot(self) -> Floats:
         """Time per output token after the first (s); NaN for one-token and unfinished requests."""
         steps = self.requests["output_tokens"] - 1.0
