@@ -121,7 +121,8 @@ class Recorded:
 
     def latency(self, metric: str) -> Floats:
         """The latencies (s) called ``metric``: ttft, tpot or e2el."""
-        return {"ttft": self.ttft, "tpot": self.tpot, "e2el": self.e2el}[metric]
+        found: Floats = getattr(self, metric)
+        return found
 
     @property
     def cached(self) -> bool:
