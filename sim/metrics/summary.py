@@ -43,7 +43,7 @@ from sim.metrics.latency.percentiles import describe, describe_gaps
 from sim.metrics.load.sessions import sessions
 from sim.metrics.load.verdict import digits, judge
 from sim.metrics.question.question_text import asked, driven_by
-from sim.metrics.record.blocks import blocks
+from sim.metrics.record.blocks import blocks, weighed
 from sim.metrics.record.pipelines import pipeline
 from sim.metrics.record.pools import PoolRun, combined, formats_of, mean, names
 from sim.metrics.record.queues import peak_queues
@@ -293,9 +293,7 @@ def _queue(run: RunRecord) -> dict[str, float | None]:
 
 def _over_time(part: PoolRun | RunRecord, name: str) -> float:
     """Mean of a column of one replica's plans over the run; idle time counts as 0."""
-    values = part.durations
-    values *= part.plans[name]
-    return float(values.sum()) / part.span if part.span > 0 else 0.0
+    return weighed(part.plans, name, part.durations) / part.span if part.span > 0 else 0.0
 
 
 def _kv_cache(run: RunRecord, taken: Sequence[Taken]) -> dict[str, Any]:

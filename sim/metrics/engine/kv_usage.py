@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import Leaps
-from sim.metrics.record.blocks import blocks, column
+from sim.metrics.record.blocks import blocks, column, weighed
 from sim.metrics.record.pipelines import standing
 from sim.metrics.record.pools import PoolRun
 
@@ -22,9 +22,8 @@ ROUNDING = 1.0 + 1e-9
 
 def _in_cache(part: PoolRun, name: str) -> float:
     """Mean of what is in the KV cache of one replica, as a column has it, while there was one."""
-    span, held = part.duration * part.caches, standing(part)
-    held *= part.plans[name]
-    return float(held.sum()) / span if span > 0 else 0.0
+    span = part.duration * part.caches
+    return weighed(part.plans, name, standing(part)) / span if span > 0 else 0.0
 
 
 def _growth_over_time(part: PoolRun, growth: Callable[[PlanRows], Floats]) -> float:
