@@ -394,7 +394,7 @@ class HybridCachingAllocator(WindowedAllocator):
         group, members = self._windows.groups[0]
         shares = [held.shares[member] for member in members]
         kept = max(request.prompt_tokens - 1, held.reach)
-        return shares[0].first * group.block >= kept and not any([s.runs for s in shares])
+        return shares[0].first * group.block >= kept and not any(share.runs for share in shares)
 
     def _catch_up(self, held: Holding) -> None:
         """Work out what a sequence that gives back evenly has given back, and its next turn."""
