@@ -7,7 +7,7 @@ stages of a pipeline, is not busy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +82,18 @@ Watch = Callable[[slice, PlanRows, Batches, Sequence[TimedPasses]], None]
 """Given a block of plans, their batches, and the operators of those."""
 
 
+def _operators(
+    cost: CostModel, block: slice, rows: PlanRows, watch: Watch | None
+) -> Iterator[TimedPasses]:
+    """The operators of a ``block`` of plans, which ``watch`` has seen; nothing of them stays in
+    memory for the next block."""
+    batches = Batches.of(rows)
+    operators = cost.operators(batches)
+    if watch is not None:
+        watch(block, rows, batches, operators)
+    yield from operators
+
+
 def attribute(cost: CostModel, plans: PlanRows, watch: Watch | None = None) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart, and show the operators of
     each block to the requests that could use it."""
@@ -93,11 +105,7 @@ def attribute(cost: CostModel, plans: PlanRows, watch: Watch | None = None) -> A
     for block in blocks(len(plans)):
         rows = plans[block]
         busy += float((rows["end"] - rows["start"] - waited(rows)).sum())
-        batches = Batches.of(rows)
-        operators = cost.operators(batches)
-        if watch is not None:
-            watch(block, rows, batches, operators)
-        for ran in operators:
+        for ran in _operators(cost, block, rows, watch):
             o, total = ran.operator, ran.total
             seconds, work = o.seconds, found.setdefault(o.name, Work())
             computing = np.greater_equal(o.compute, o.memory)
