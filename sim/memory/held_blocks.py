@@ -72,7 +72,7 @@ class Holding:
     group. All before token ``entered`` have been entered in the cache. Requests that begin alike
     want what is kept at the ends of prompts up to ``reach`` tokens, too."""
 
-    __slots__ = ("entered", "evenly", "number", "reach", "shares", "tokens", "turn")
+    __slots__ = ("entered", "number", "reach", "shares", "tokens", "turn")
 
     def __init__(self, number: int, tokens: int, shares: list[HeldBlocks], reach: int) -> None:
         self.number = number  # in order of admission
@@ -81,4 +81,3 @@ class Holding:
         self.reach = reach
         self.entered = -1
         self.turn = -1  # the iteration of its entry among the turns
-        self.evenly = False  # whether it is one of ``EvenTurns`` instead

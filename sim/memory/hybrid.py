@@ -29,7 +29,7 @@ from sim.memory.groups import KvGroup, places
 from sim.memory.held_blocks import HeldBlocks, Holding
 from sim.memory.prefix_search import FoundBlocks, PrefixSearch, Span, behind, missed, spans
 from sim.memory.run_pool import Run, RunPool
-from sim.memory.window_hits import EvenTurns, LooksBack, Turns
+from sim.memory.window_hits import LooksBack, Turns
 from sim.memory.windowed import WindowedAllocator, passed
 from sim.request import Request
 from sim.specs.window import NEVER
@@ -80,10 +80,6 @@ class HybridCachingAllocator(WindowedAllocator):
         self._even = len({group.block for group in self.groups}) == 1
         self._windows = LooksBack(self.groups)
         self._returns = Turns(self._decodes)
-        # those whose windows show only what is not kept; where all windows are alike
-        self._evenly = EvenTurns(block_size)
-        alike = self._even and len(self._windows.groups) == 1 and not self._windows.chunked
-        self._counts = ends_only and alike
         self._found: tuple[Request, FoundBlocks] | None = None
         self._grows = False  # whether whom it was found for goes on with a text that still grows
         self.note: Callable[[Request, int, int], None] | None = None
@@ -289,9 +285,6 @@ class HybridCachingAllocator(WindowedAllocator):
     def leave(self, request: Request) -> None:
         """``request`` stops growing."""
         held = self._decodes.pop(request)
-        if held.evenly:
-            self._catch_up(held)
-            self._evenly.remove(request)
         del self._owners[~request.id]
         for takes, group in zip(self._takes, self.groups, strict=True):
             takes[held.tokens % group.block] -= 1
@@ -351,10 +344,6 @@ class HybridCachingAllocator(WindowedAllocator):
         """Serve sequences one by one, up to the one admitted as number ``last``, in the next
         iteration; False at the first that lacks blocks. Who is served again gets nothing more."""
         self._apart = grown = self._grown
-        for request, held in list(self._evenly.members.items()):
-            self._evenly.remove(request)
-            self._catch_up(held)
-            self._returns.add(request, held)
         for request, held in sorted(self._decodes.items(), key=lambda item: item[1].number):
             if held.number > last:
                 break
@@ -370,9 +359,6 @@ class HybridCachingAllocator(WindowedAllocator):
     def _give_back(self, until: int, last: int) -> None:
         """Take back what is behind the windows of those whose turn comes up to the iteration
         ``until``, and in that up to the one admitted as number ``last``."""
-        if turns := self._evenly.count(until, last):
-            self._found = None
-            self._pool.blank += turns * self._windows.number
         for request, held in self._returns.due(until, last):
             tokens = held.tokens + held.turn
             self._found = None
@@ -385,33 +371,12 @@ class HybridCachingAllocator(WindowedAllocator):
                     if first > share.first:
                         share.give_back_up_to(self._pool, first)
             held.turn += 1 + self._windows.until_turn(tokens + 1)
-            if self._counts and self._shows_nothing_kept(request, held):
-                self._pool.blank += self._evenly.add(request, held) * self._windows.number
-
-    def _shows_nothing_kept(self, request: Request, held: Holding) -> bool:
-        """Whether all that ``request``, which has filled its windows, gives back from now on is in
-        no cache: it lies behind the ends of prompts."""
-        group, members = self._windows.groups[0]
-        shares = [held.shares[member] for member in members]
-        kept = max(request.prompt_tokens - 1, held.reach)
-        return shares[0].first * group.block >= kept and not any(share.runs for share in shares)
-
-    def _catch_up(self, held: Holding) -> None:
-        """Work out what a sequence that gives back evenly has given back, and its next turn."""
-        group, members = self._windows.groups[0]
-        done = self._evenly.until(held)
-        for member in members:
-            share = held.shares[member]
-            share.first = max(share.first, behind(group, held.tokens + done))
-        held.turn = done + 1 + self._windows.until_turn(held.tokens + done + 1)
 
     def growth(self, iterations: int) -> int:
         """The blocks that the next ``iterations`` decode iterations take more than they give back,
         in tokens."""
         blocks = 0
         released: dict[tuple[Run, int], int] = {}  # blocks that several hold
-        for held in self._evenly.members.values():
-            self._catch_up(held)
         for held in self._decodes.values() if iterations else ():
             tokens = held.tokens + self._grown
             self._measure(held, tokens)
@@ -440,7 +405,7 @@ class HybridCachingAllocator(WindowedAllocator):
         0 where any iteration may fill one that it finds."""
         if self._grows:
             return 0
-        turn = min(self._returns.next(), self._evenly.next())
+        turn = self._returns.next()
         quiet = turn - self._grown if turn < NEVER else NEVER
         if self._missing is not None:
             # each sequence gives back one block at most in as many iterations, of each such group
@@ -454,8 +419,6 @@ class HybridCachingAllocator(WindowedAllocator):
         assert self._decodes.keys() == {r for r, (_, decodes) in owners.items() if decodes}
         counted: dict[Run, int] = {}
         blank = 0
-        for held in self._evenly.members.values():
-            self._catch_up(held)
         for request, (tokens, decodes) in owners.items():
             held = self._holdings[request]
             assert held.tokens + self._grown * decodes == tokens, (request, tokens)

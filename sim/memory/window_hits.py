@@ -79,88 +79,10 @@ class Turns:
                 continue
             held = self._decode[request]
             yield request, held
-            if held.evenly:
-                heappop(entries)
-            else:
-                heapreplace(entries, (held.turn, number, request))
+            heapreplace(entries, (held.turn, number, request))
 
     def _over(self, entry: tuple[int, int, Request]) -> bool:
         """Whether the sequence of an entry decodes no more, or has been admitted once more."""
         turn, number, request = entry
         held = self._decode.get(request)
         return held is None or held.number != number or held.turn != turn
-
-
-class EvenTurns:
-    """Sequences each of which gives back a block in one of every ``size`` iterations, and none that
-    is known: they are counted together, as their turns come.
-
-    >>> from sim.memory.held_blocks import Holding
-    >>> first, second = Holding(1, 0, [], 0), Holding(2, 0, [], 0)
-    >>> turns = EvenTurns(16)
-    >>> first.turn, second.turn = 3, 19
-    >>> turns.add(Request(1, 0.0, 1, 1), first), turns.add(Request(2, 0.0, 1, 1), second)
-    (0, 0)
-    >>> turns.count(2, NEVER), turns.next(), turns.count(3, 1), turns.count(3, NEVER)
-    (0, 3, 1, 1)
-    >>> turns.count(35, NEVER), turns.until(first)
-    (4, 35)
-    """
-
-    __slots__ = ("_counted", "_last", "_slots", "members")
-
-    def __init__(self, size: int) -> None:
-        self.members: dict[Request, Holding] = {}
-        self._slots: list[dict[int, Holding]] = [{} for _ in range(size)]
-        # all turns before that iteration are counted, and in it those of who was admitted up to
-        # that number
-        self._counted = self._last = 0
-
-    def add(self, request: Request, held: Holding) -> int:
-        """``request`` gives back evenly from its turn on; returns how many of its turns belong to
-        those that are counted."""
-        held.evenly = True
-        self.members[request] = held
-        self._slots[held.turn % len(self._slots)][held.number] = held
-        return max(0, (self.until(held) - held.turn) // len(self._slots) + 1)
-
-    def remove(self, request: Request) -> None:
-        """``request`` is counted no longer."""
-        held = self.members.pop(request)
-        held.evenly = False
-        del self._slots[held.turn % len(self._slots)][held.number]
-
-    def until(self, held: Holding) -> int:
-        """The last iteration whose turns are counted, if ``held`` has one then."""
-        return self._counted - (held.number > self._last)
-
-    def count(self, until: int, last: int) -> int:
-        """The turns since those that were counted, before the iteration ``until`` and in that up to
-        the one that was admitted as number ``last``."""
-        found = 0
-        if (until, last) <= (self._counted, self._last):
-            return found
-        if self.members:
-            slots, since = self._slots, self._counted
-            rounds, rest = divmod(until - since, len(slots))
-            found = rounds * len(self.members) - self._in(since, self._last)
-            for iteration in range(since, since + rest):
-                found += len(slots[iteration % len(slots)])
-            found += self._in(until, last)
-        self._counted, self._last = until, last
-        return found
-
-    def _in(self, iteration: int, last: int) -> int:
-        """The turns of one iteration up to the sequence that was admitted as number ``last``."""
-        return sum([number <= last for number in self._slots[iteration % len(self._slots)]])
-
-    def next(self) -> int:
-        """The next iteration with a turn that is not counted."""
-        slots, now = self._slots, self._counted
-        if self.members:
-            if self._in(now, NEVER) > self._in(now, self._last):
-                return now
-            for iteration in range(now + 1, now + 1 + len(slots)):
-                if slots[iteration % len(slots)]:
-                    return iteration
-        return NEVER

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import sim
 from sim.errors import UsageError
 from sim.memory.groups import KvGroup
 from sim.memory.hybrid import HybridCachingAllocator
-from sim.memory.window_hits import EvenTurns
 from sim.request import Request
 from sim.setup import prepare
 from sim.specs.window import Window
@@ -113,31 +110,3 @@ def test_what_is_not_modelled_is_refused(changes: dict[str, object], reason: str
     }
     with pytest.raises(UsageError, match=reason):
         prepare(sim.load_scenario(base | changes))
-
-
-@pytest.mark.parametrize("changed", [{}, {"kv_cache": {"num_gpu_blocks": 900}}])
-def test_blocks_that_no_cache_keeps_are_given_back_together_as_one_by_one(
-    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scenario = sim.load_scenario(
-        {
-            "model": "gpt-oss-20b",
-            "fleet": {"gpu": "h100-sxm"},
-            "workload": {
-                "arrivals": {"kind": "poisson", "rate": 30.0},
-                "prompt_tokens": {"kind": "lognormal", "mean": 300, "p95": 900, "max": 2000},
-                "output_tokens": {"kind": "fixed", "value": 400},
-            },
-            "run": {"requests": 150},
-        }
-        | changed
-    )
-    joined: list[Request] = []
-    add = EvenTurns.add
-    monkeypatch.setattr(EvenTurns, "add", lambda s, r, h: joined.append(r) or add(s, r, h))
-    together = sim.simulate(scenario).record
-    assert len(joined) >= 150
-    monkeypatch.setattr(HybridCachingAllocator, "_shows_nothing_kept", lambda *_: False)
-    alone = sim.simulate(scenario).record
-    assert alone.plans.tobytes() == together.plans.tobytes()
-    assert alone.requests.tobytes() == together.requests.tobytes()
