@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrate.validation.iterations import Ints, ObservedIterations
 from calibrate.validation.observed import ObservedRun
+from sim.growth.kept_rows import PlanRows
 from sim.planning.answers.validated import LevelRow
 
 COLUMNS = ("decode", "padded", "context", "prompts", "prompt tokens")
@@ -44,7 +45,7 @@ class Agreement:
         return self.same / max(self.observed, self.predicted)
 
 
-def agreement(iterations: ObservedIterations, plans: NDArray[np.void]) -> Agreement:
+def agreement(iterations: ObservedIterations, plans: PlanRows) -> Agreement:
     """``plans`` are the simulator's rows, one for each iteration."""
     ours = _table(
         iterations.decode,

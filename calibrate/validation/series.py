@@ -35,7 +35,7 @@ def series(validation: Validation) -> dict[str, Any]:
         }
     record = validation.predicted.result.record
     gaps = Gaps.recorded(record.plans, record.gaps)
-    predicted = gaps.written_out() if len(gaps.first) else (np.zeros(0), np.zeros(0))
+    predicted = gaps.written_out() if len(gaps) else (np.zeros(0), np.zeros(0))
     ours = observed_gaps(run)
     return {
         "iterations": iterations,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.operators import Amount, Operator, Prefills
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import (
     ADAPTERS,
     CHECKED,
@@ -70,7 +71,7 @@ class Batches:
     adapters: Counts | None = None
 
     @classmethod
-    def of(cls, plans: NDArray[np.void]) -> Batches:
+    def of(cls, plans: PlanRows) -> Batches:
         """The batches of recorded plans (rows of ``sim.loop.recorder.PLAN``)."""
         sequences = plans["computed"]
         leaps, names = Leaps.recorded(plans), plans.dtype.names or ()
@@ -152,7 +153,7 @@ class Batches:
         return Sizes(of, different.astype(np.float64), often[different])
 
 
-def _seen(plans: NDArray[np.void], leaps: Leaps) -> tuple[Floats, ...]:
+def _seen(plans: PlanRows, leaps: Leaps) -> tuple[Floats, ...]:
     """The context that decoding sequences see through each window in mid-plan, if recorded."""
     if SEEN not in (plans.dtype.names or ()):
         return ()

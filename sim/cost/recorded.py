@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import ADAPTERS, CHECKED, DRAFTED, seen_before
 from sim.iteration import Batch, Part, PassConditions, Timer
 
@@ -42,7 +43,7 @@ def remade(
 
 
 def batches_of(
-    plans: NDArray[np.void],
+    plans: PlanRows,
     rows: Rows,
     prompts: Sequence[Prompts] | None = None,
     admitted: Sequence[int] | None = None,
@@ -57,7 +58,7 @@ def batches_of(
 
 def seconds_of(
     timer: Timer,
-    plans: NDArray[np.void],
+    plans: PlanRows,
     rows: Rows,
     prompts: Sequence[Prompts] | None = None,
     admitted: Sequence[int] | None = None,
@@ -68,7 +69,7 @@ def seconds_of(
     return [own.seconds(batch) for own, batch in zip(timers, batches, strict=True)]
 
 
-def _timers_of(timer: Timer, plans: NDArray[np.void], rows: Rows) -> list[Timer]:
+def _timers_of(timer: Timer, plans: PlanRows, rows: Rows) -> list[Timer]:
     """The timer of each of the ``rows``, with its adapters, or the drafts that it checked and
     made."""
     names = plans.dtype.names or ()
@@ -76,5 +77,5 @@ def _timers_of(timer: Timer, plans: NDArray[np.void], rows: Rows) -> list[Timer]
         return [timer.under(PassConditions(adapters=n)) for n in plans[ADAPTERS][rows].tolist()]
     if CHECKED not in names:
         return [timer] * len(rows)
-    drafts = plans[[CHECKED, DRAFTED]][rows].tolist()
+    drafts = zip(*(plans[name][rows].tolist() for name in (CHECKED, DRAFTED)), strict=True)
     return [timer.under(PassConditions(drafts=each)) for each in drafts]

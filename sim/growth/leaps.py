@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
+
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
 
@@ -60,7 +62,7 @@ FILLING, FILLED_GROWTH = "filling", "kv_used_growth_tokens"
 a saved timeseries of such models; of others by one for each sequence."""
 
 
-def seen_before(plans: NDArray[np.void], rows: NDArray[np.integer[Any]]) -> list[tuple[int, ...]]:
+def seen_before(plans: PlanRows, rows: NDArray[np.integer[Any]]) -> list[tuple[int, ...]]:
     """Tokens that decoding sequences see through each window before the first iteration of some
     ``rows`` of ``plans``."""
     if SEEN not in (plans.dtype.names or ()):
@@ -104,7 +106,7 @@ class Leaps:
             )
 
     @classmethod
-    def recorded(cls, plans: NDArray[np.void]) -> Leaps:
+    def recorded(cls, plans: PlanRows) -> Leaps:
         """The plans of a run, rows of ``sim.loop.recorder.PLAN``."""
         times = plans["iterations"].astype(np.int64)
         start, end, first, step = (plans[name] for name in ("start", "end", "gap", "slope"))

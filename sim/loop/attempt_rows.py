@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
 from sim.loop.recorder import CHUNK, packer
 from sim.request import Request
 
@@ -64,7 +65,7 @@ class AttemptRows(NamedTuple):
     chunks: NDArray[np.void]
 
     def of_last(
-        self, plans: NDArray[np.void], trail: tuple[NDArray[np.void], NDArray[np.void]]
+        self, plans: PlanRows, trail: tuple[NDArray[np.void], NDArray[np.void]]
     ) -> tuple[AttemptRows, tuple[NDArray[np.void], NDArray[np.void]]]:
         """The rows with the chunks of earlier attempts, and ``trail`` without: its chunks and
         absences are those of the last attempt of each request."""

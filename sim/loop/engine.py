@@ -198,6 +198,12 @@ class SingleEngine(Engine):
             reserved += kv.growth(run.first_boundary_from(self._env._now, second, last) - second)
         return reserved / kv.capacity
 
+    @property
+    def kv_least(self) -> float:
+        """The share that was taken when the leap in flight began, since a leap only takes more."""
+        kv = self.scheduler.kv
+        return self.kv_used if kv.shrinks else kv.reserved / kv.capacity
+
     def submit(self, request: Request) -> None:
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
         self.count(1)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import BLOCK, KeptRows, PlanRows
 from sim.iteration import Part
 from sim.memory.host import KINDS, Move
 from sim.request import NEVER, Request
@@ -92,9 +93,9 @@ ABSENCE = np.dtype(
 
 LOOKUP = np.dtype(
     [
-        ("request", "i8"),  # id
-        ("left", "i8"),  # tokens of its prompt that had been in the cache of the GPU, and were not
-        ("new", "i8"),  # tokens of texts that others may share, and that were never there
+        ("request", "i4"),  # id
+        ("left", "i4"),  # tokens of its prompt that had been in the cache of the GPU, and were not
+        ("new", "i4"),  # tokens of texts that others may share, and that were never there
     ]
 )
 HELD = np.dtype(
@@ -248,6 +249,7 @@ class Recorder:
         """Let go of all rows; those who have asked for them keep theirs. What took part in a run
         knows its recorder, and is only found to be garbage some runs later."""
         self._plans = bytearray()
+        self._kept = KeptRows(self.plan_row)  # those before them
         self._behind = False  # rows may stand behind others that ended later
         self._chunks = bytearray()
         self._requests = bytearray()
@@ -301,7 +303,7 @@ class Recorder:
     def chunks(self, chunks: Sequence[Chunk], end: float) -> int:
         """Take down the parts of prompts in the plan that is taken down next, which ran until
         ``end``; returns their tokens."""
-        number, tokens = len(self._plans) // self._row_bytes, 0
+        number, tokens = self._next_plan(), 0
         for chunk in chunks:
             request, size, context = chunk.request, chunk.tokens, chunk.context
             tokens += size
@@ -315,8 +317,19 @@ class Recorder:
     def part(self, request: int, part: Part) -> None:
         """Take down a part of the prompt of the ``request`` with that id, computed in the plan that
         is taken down next."""
-        number = len(self._plans) // self._row_bytes
+        number = self._next_plan()
         self._chunks += _pack_chunk(number, request, part.tokens, part.context)
+
+    def _next_plan(self) -> int:
+        """The number of the plan that is taken down next. Rows before it are kept in less memory as
+        soon as they are many, unless some may have to move."""
+        if len(self._plans) >= BLOCK * self._row_bytes and not self._behind:
+            self._keep()
+        return len(self._kept) + len(self._plans) // self._row_bytes
+
+    def _keep(self) -> None:
+        self._kept.add(np.frombuffer(self._plans, dtype=self.plan_row))
+        self._plans = bytearray()
 
     def reject(self, request: Request, reason: str) -> None:
         """``request`` can never be served."""
@@ -399,9 +412,13 @@ class Recorder:
         """Structured rows (``HANDED``) of requests that went from one replica to another."""
         return np.frombuffer(self._handed, dtype=HANDED)
 
-    def plan_rows(self) -> NDArray[np.void]:
+    def plan_rows(self) -> PlanRows:
         """One structured row per plan, in the order in which they ended."""
-        rows = np.frombuffer(self._plans, dtype=self.plan_row)
+        if len(self._kept):
+            self._keep()
+            if not self._behind:
+                return self._kept
+        rows = self._kept.whole() if len(self._kept) else np.frombuffer(self._plans, self.plan_row)
         if self._behind and (np.diff(rows["end"]) < 0).any():
             order = np.lexsort((rows["replica"], rows["end"]))
             rows[:] = rows[order]

@@ -30,6 +30,9 @@ class Allocator(ABC):
     reserves_longest: ClassVar[bool] = False
     """Whether a request takes the room of the longest one there may be, whatever its length."""
 
+    shrinks: bool = False
+    """Whether decoding sequences may give back more than they take."""
+
     gives_back: bool = False
     """Whether decoding sequences also give memory back as they grow."""
 

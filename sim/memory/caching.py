@@ -83,6 +83,7 @@ class CachingAllocator(PagedAllocator):
         # of each holder: cached runs by place, and the first of their blocks that it holds
         self._holds: dict[Request, list[tuple[Run, int]]] = {}
         self._registered: dict[Request, int] = {}  # blocks of a holder that are in the cache
+        self._texts: set[int] = set()  # all that were ever cached and that others may ask for
         self._found: tuple[Request, FoundRuns] | None = None  # the latest answer, if it still holds
         self.grown_in: Callable[[Request], int] | None = None
         """How many tokens a decoding request has grown by, where not all grow together (``Lanes``);
@@ -127,7 +128,7 @@ class CachingAllocator(PagedAllocator):
             if self.note is not None and not request.preemptions:
                 self.note(
                     request,
-                    *missed(request, self._runs.texts, (found.blocks + found.left) * size, size),
+                    *missed(request, self._texts, (found.blocks + found.left) * size, size),
                 )
             held = self._take(request, found)
             self.reserved += blocks * size
@@ -261,9 +262,12 @@ class CachingAllocator(PagedAllocator):
                 if text < 0:
                     self._enter_owner(text, request)
                 holds.append((enter(text, at, stop), at))
+                self._texts.add(text)
                 at = stop
         if own and full > at:
             holds.append((enter(~request.id, at, full), at))
+            if request.session >= 0:
+                self._texts.add(~request.id)
             at = full
         self._registered[request] = at
 

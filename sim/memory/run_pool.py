@@ -68,14 +68,13 @@ class CachedRuns:
     """The runs whose content is known; ``idle`` of their blocks are held by no request.
 
     ``shared`` counts how often blocks are held beyond the first time, ``several`` the blocks that
-    more than one request holds. ``texts`` are all that were ever known.
+    more than one request holds.
     """
 
-    __slots__ = ("_ages", "_cached", "_further", "_queue", "idle", "several", "shared", "texts")
+    __slots__ = ("_ages", "_cached", "_further", "_queue", "idle", "several", "shared")
 
     def __init__(self) -> None:
         self.idle = self.shared = self.several = 0
-        self.texts: set[int] = set()
         # of each text a layer of runs, in order and without overlaps; and the further layers of
         # those of which some blocks are there more than once
         self._cached: dict[int, list[Run]] = {}
@@ -167,7 +166,6 @@ class CachedRuns:
         layer = self._cached.get(text)
         if layer is None:
             self._cached[text] = [run]
-            self.texts.add(text)
             return run
         if layer[-1].high <= low:
             layer.append(run)

@@ -55,7 +55,7 @@ class WindowedAllocator(Allocator):
 
     name = "paged"
     about = "blocks as tokens come, as vLLM"
-    gives_back = True
+    gives_back = shrinks = True
     growing = ("_decoding", "_grown", "_takes", "_gives", "_fills", "_chunks")
 
     def __init__(

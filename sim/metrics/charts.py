@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, Deployment
+from sim.growth.kept_rows import PlanRows
 from sim.loop.recorder import REJECTED
 from sim.metrics.fleet.energy import mean_power
 from sim.metrics.latency.gaps import Gaps
@@ -116,7 +117,7 @@ def roofline(run: RunRecord) -> dict[str, Any] | None:
     }
 
 
-def _cells(plans: NDArray[np.void], flops: Floats, traffic: Floats) -> NDArray[np.int64]:
+def _cells(plans: PlanRows, flops: Floats, traffic: Floats) -> NDArray[np.int64]:
     """The point of each of ``plans``: by the kind of iteration, then by intensity."""
     intensity = np.clip(flops / np.maximum(traffic, 1.0), SMALLEST, LARGEST)
     kinds = np.where(plans["prefill_seqs"] == 0, 0, np.where(plans["computed"] > 0, 1, 2))
@@ -133,7 +134,7 @@ def _roof(d: Deployment) -> dict[str, Any]:
     }
 
 
-def work(cost: CostModel, plans: NDArray[np.void]) -> tuple[Floats, Floats]:
+def work(cost: CostModel, plans: PlanRows) -> tuple[Floats, Floats]:
     """FLOP and bytes of each of ``plans`` (``recorder.PLAN`` rows), all its iterations together."""
     batches = Batches.of(plans)
     flops, traffic = np.zeros(len(plans)), np.zeros(len(plans))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
+from sim.growth.kept_rows import PlanRows
 from sim.loop.recorder import GAVE_UP, REJECTED, UNFINISHED
 from sim.metrics.bands.bands import question
 from sim.metrics.bands.confidence import error_band, provenance
@@ -42,10 +43,10 @@ from sim.metrics.latency.percentiles import describe, describe_gaps
 from sim.metrics.load.sessions import sessions
 from sim.metrics.load.verdict import digits, judge
 from sim.metrics.question.question_text import asked, driven_by
+from sim.metrics.record.blocks import blocks, weighed
 from sim.metrics.record.pipelines import pipeline
 from sim.metrics.record.pools import PoolRun, combined, formats_of, mean, names
 from sim.metrics.record.queues import peak_queues
-from sim.metrics.record.recorded import Floats
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.words.notes import notes
 from sim.metrics.words.verdict_words import verdict_text
@@ -290,9 +291,9 @@ def _queue(run: RunRecord) -> dict[str, float | None]:
     return {key: figures[f"{key}_queue_ms"] for key in ("mean", "p50", "p90", "p95", "p99")}
 
 
-def _over_time(part: PoolRun | RunRecord, values: Floats) -> float:
-    """Mean of a quantity of one replica over the run; idle time counts as 0."""
-    return float((values * part.durations).sum()) / part.span if part.span > 0 else 0.0
+def _over_time(part: PoolRun | RunRecord, name: str) -> float:
+    """Mean of a column of one replica's plans over the run; idle time counts as 0."""
+    return weighed(part.plans, name, part.durations) / part.span if part.span > 0 else 0.0
 
 
 def _kv_cache(run: RunRecord, taken: Sequence[Taken]) -> dict[str, Any]:
@@ -343,8 +344,7 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     plans = run.plans
     iterations = int(plans["iterations"].sum())
     busy = float(run.durations.sum())
-    decoding = plans["decode"] > 0
-    steps = plans["iterations"][decoding]
+    decoding, decodes = _decodes(plans)
     queued = run.reached(run.requests)
     accepted = run.requests["status"] != REJECTED
     waits = np.where(np.isnan(run.queue), np.maximum(run.end - queued, 0.0), run.queue)[accepted]
@@ -352,15 +352,23 @@ def _batch(run: RunRecord) -> dict[str, Any]:
     return {
         "iterations": iterations,
         "mean_iteration_ms": busy / iterations * 1e3 if iterations else None,
-        "mean_running": _over_time(run, plans["running"].astype(np.float64)),
+        "mean_running": _over_time(run, "running"),
         "peak_running": int(plans["running"].max()) if len(plans) else 0,
-        "mean_decode_batch": float(np.average(plans["decode"][decoding], weights=steps))
-        if len(steps)
-        else None,
+        "mean_decode_batch": decodes / decoding if decoding else None,
         "peak_decode_batch": int(plans["decode"].max()) if len(plans) else 0,
         "mean_waiting": float(waits.sum()) / run.duration / len(peaks) if run.duration else 0.0,
         "peak_waiting": max(peaks),
     }
+
+
+def _decodes(plans: PlanRows) -> tuple[int, int]:
+    """Iterations of ``plans`` that decode, and the sequences that they decode."""
+    iterations = sequences = 0
+    for block in blocks(len(plans)):
+        times, batch = plans[block]["iterations"].astype(np.int64), plans[block]["decode"]
+        iterations += int(times[batch > 0].sum())
+        sequences += int((times * batch).sum())
+    return iterations, sequences
 
 
 def _utilisation(run: RunRecord) -> dict[str, float]:

@@ -25,10 +25,12 @@ def score(in_flight: int, waiting: int, running: int, kv_used: float) -> float:
     >>> score(5, 2, 3, 0.4), score(5, 2, 3, 0.75), score(9, 2, 3, 0.75)
     (5.0, 8.0, 12.0)
     """
-    busy = float(max(in_flight, waiting + running))
-    if not waiting:
-        return busy
-    return busy + WAITING_WEIGHT * waiting * max(0.0, kv_used - FULLNESS)
+    return max(in_flight, waiting + running) + _for_memory(waiting, kv_used)
+
+
+def _for_memory(waiting: int, kv_used: float) -> float:
+    """The part of the score for requests that wait while the cache fills up."""
+    return WAITING_WEIGHT * waiting * max(0.0, kv_used - FULLNESS)
 
 
 class DataParallelScore(Router):
@@ -43,26 +45,29 @@ class DataParallelScore(Router):
     def __init__(self) -> None:
         self._start = 0
         self._taken = -math.inf  # when the statistics were
-        self._statistics: list[tuple[int, int, float]] = []  # waiting, running, share of the cache
+        # of each replica the requests that wait, all of its requests, the share of its cache that
+        # is taken, and what its score has for that
+        self._waiting: list[int] = []
+        self._requests: list[int] = []
+        self._used: list[float] = []
+        self._for_memory: list[float] = []
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
         """The lowest score."""
-        count = len(targets)
-        if request.queued >= self._taken + INTERVAL or len(self._statistics) != count:
+        count, in_flight = len(targets), [target.outstanding for target in targets]
+        if request.queued >= self._taken + INTERVAL or len(self._waiting) != count:
             self._taken = request.queued
-            self._statistics = [_statistics(target) for target in targets]
-        best, least = 0, math.inf
-        for turn in range(count):
-            index = (self._start + turn) % count
-            found = score(targets[index].outstanding, *self._statistics[index])
-            if found < least:
-                best, least = index, found
-        waiting, running, used = self._statistics[best]
-        self._statistics[best] = waiting + 1, running, used
-        self._start = (self._start + 1) % count
+            self._waiting = [target.queued for target in targets]
+            self._requests = in_flight.copy()
+            self._used = [target.kv_used for target in targets]
+            self._for_memory = list(map(_for_memory, self._waiting, self._used))
+        known = zip(in_flight, self._requests, self._for_memory, strict=True)
+        scores = [(sent if sent > had else had) + waits for sent, had, waits in known]
+        start = self._start % count
+        scores = scores[start:] + scores[:start]
+        best = (scores.index(min(scores)) + start) % count
+        self._waiting[best] += 1
+        self._requests[best] += 1
+        self._for_memory[best] = _for_memory(self._waiting[best], self._used[best])
+        self._start = (start + 1) % count
         return best
-
-
-def _statistics(target: Target) -> tuple[int, int, float]:
-    waiting = target.queued
-    return waiting, target.outstanding - waiting, target.kv_used

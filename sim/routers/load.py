@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import numpy as np
 
 from sim.request import Request
 from sim.routers.base import Router, Target
-from sim.routers.loads import Loads
+from sim.routers.loads import Counted, Loads
 
 BLOCK = 4096
 """Random numbers that are drawn at once: a NumPy call for each is slow."""
@@ -55,8 +56,19 @@ class LeastKv(Router):
 
     def choose(self, request: Request, targets: Sequence[Target]) -> int:
         """The emptiest cache."""
-        loads = [(target.kv_used, target.outstanding) for target in targets]
-        return loads.index(min(loads))
+        places = _perhaps_emptiest(targets)
+        loads = [(targets[at].kv_used, targets[at].outstanding) for at in places]
+        return places[loads.index(min(loads))]
+
+
+def _perhaps_emptiest(targets: Sequence[Target]) -> Sequence[int]:
+    """The places of those that may have the emptiest cache: the others use more at least than one
+    of them does."""
+    if not isinstance(targets[0], Counted):
+        return range(len(targets))
+    least = [target.kv_least for target in cast("Sequence[Counted]", targets)]
+    most = targets[least.index(min(least))].kv_used
+    return [at for at, used in enumerate(least) if used <= most]
 
 
 class PowerOfTwo(Router):

@@ -24,6 +24,11 @@ class Counted:
     loads: Loads | None = None
     """What has to know when that number changes."""
 
+    @property
+    def kv_least(self) -> float:
+        """A share of the KV cache that is taken at least, found in less time than what is taken."""
+        return 0.0
+
     def count(self, change: int) -> None:
         """There are ``change`` requests more, or fewer if it is negative."""
         self.outstanding += change

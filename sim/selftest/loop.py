@@ -14,6 +14,7 @@ import simpy
 from numpy.typing import NDArray
 
 from sim.errors import InfersimError
+from sim.growth.kept_rows import PlanRows
 from sim.iteration import Ints, Part, Timer
 from sim.loop.clock import Stop, run
 from sim.loop.fleet import make_fleet
@@ -64,7 +65,7 @@ class Played:
     integral of the number of requests that the replica said were outstanding."""
 
     requests: NDArray[np.void]
-    plans: NDArray[np.void]
+    plans: PlanRows
     in_system: float
 
     @property

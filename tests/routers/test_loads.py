@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sim
-from sim.routers import loads
+from sim.routers import load, loads
 from sim.routers.load import least_outstanding, most_outstanding
 from sim.routers.loads import MANY, Counted, Loads
 from tests.counted_work import calls
@@ -113,3 +113,21 @@ def test_runs_are_the_same_with_the_order_and_without(
     kept = calls_of(monkeypatch, Loads, "idlest")
     assert sim.simulate(scenario).record.requests.tobytes() == plain.tobytes()
     assert len(kept) >= 400
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"model": "gemma-3-12b"},
+        *(FEATURES[name] for name in ("pipelines", "roles")),
+    ],
+)
+def test_the_emptiest_cache_is_found_among_few(
+    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caches that are passed over are not emptier than the one that is chosen."""
+    scenario = sim.load_scenario(CHAT | changed | {"router": "least-kv"})
+    found = sim.simulate(scenario).record.requests
+    monkeypatch.setattr(load, "_perhaps_emptiest", lambda targets: range(len(targets)))
+    assert sim.simulate(scenario).record.requests.tobytes() == found.tobytes()

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import Leaps
-from sim.metrics.record.blocks import column
+from sim.metrics.record.blocks import blocks, column, weighed
 from sim.metrics.record.pipelines import standing
 from sim.metrics.record.pools import PoolRun
 
@@ -19,13 +20,13 @@ ROUNDING = 1.0 + 1e-9
 """Passes that fill a run sum up to no more than that times its span."""
 
 
-def _in_cache(part: PoolRun, values: Floats) -> float:
-    """Mean of what is in the KV cache of one replica, while there was one."""
+def _in_cache(part: PoolRun, name: str) -> float:
+    """Mean of what is in the KV cache of one replica, as a column has it, while there was one."""
     span = part.duration * part.caches
-    return float((values * standing(part)).sum()) / span if span > 0 else 0.0
+    return weighed(part.plans, name, standing(part)) / span if span > 0 else 0.0
 
 
-def _growth_over_time(part: PoolRun, growth: Callable[[NDArray[np.void]], Floats]) -> float:
+def _growth_over_time(part: PoolRun, growth: Callable[[PlanRows], Floats]) -> float:
     """Mean of what a quantity has gained since the start of the leap it is in, over the same time;
     it gains ``growth`` of the plans with each iteration."""
 
@@ -35,6 +36,13 @@ def _growth_over_time(part: PoolRun, growth: Callable[[NDArray[np.void]], Floats
 
     whole, span = float(column(len(part.plans), gained).sum()), part.duration * part.caches
     return whole / span if span > 0 else 0.0
+
+
+def _most_held(plans: PlanRows) -> float:
+    """The most tokens that are filled in any of ``plans``: what grows evenly within a leap is no
+    more than the blocks that it is in."""
+    held = np.minimum(plans["held"] + Leaps.recorded(plans).gained(), plans["reserved_end"])
+    return float(held.max(initial=0))
 
 
 class Taken(NamedTuple):
@@ -50,24 +58,22 @@ def taken(part: PoolRun) -> Taken:
     """How full the KV caches of a pool were."""
     plans, tokens = part.plans, max(1, part.pool.kv_tokens)
 
-    def filling(plans: NDArray[np.void]) -> Floats:
+    def filling(plans: PlanRows) -> Floats:
         return Leaps.recorded(plans).filling.astype(np.float64)
 
-    def blocks(plans: NDArray[np.void]) -> Floats:
+    def by_blocks(plans: PlanRows) -> Floats:
         further = plans["iterations"] - 1.0
         taken: Floats = plans["reserved_end"] - plans["reserved"]
         return taken / np.maximum(further, 1.0)  # taken evenly
 
-    # what grows evenly within a leap is no more than the blocks that it is in
-    held = np.minimum(plans["held"] + Leaps.recorded(plans).gained(), plans["reserved_end"])
-    used = _in_cache(part, plans["held"]) + _growth_over_time(part, filling)
-    reserved = _in_cache(part, plans["reserved"]) + _growth_over_time(part, blocks)
+    used = _in_cache(part, "held") + _growth_over_time(part, filling)
+    reserved = _in_cache(part, "reserved") + _growth_over_time(part, by_blocks)
     busy = float(part.durations.sum())
     if busy > part.span * ROUNDING:  # the last pass outlasts a request that was given up
         used, reserved = (value * part.span / busy for value in (used, reserved))
     return Taken(
         used / tokens,
-        float(held.max(initial=0)) / tokens,
+        max([_most_held(plans[block]) for block in blocks(len(plans))], default=0.0) / tokens,
         reserved / tokens,
         float(plans["reserved_end"].max()) / tokens if len(plans) else 0.0,
     )

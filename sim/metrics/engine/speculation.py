@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.catalog.acceptance import tables
 from sim.cost import CostModel
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import ACCEPTED, CHECKED, DELIVERED
 from sim.iteration import Batch
 from sim.metrics.record.run_record import RunRecord
@@ -92,7 +92,7 @@ def _expected(given: Speculation) -> float | None:
     return 1.0 + (given.length - 1.0) / given.match if given.match else None
 
 
-def _by_drafts(plans: NDArray[np.void], given: Speculation) -> dict[str, Any]:
+def _by_drafts(plans: PlanRows, given: Speculation) -> dict[str, Any]:
     """How many iterations checked how many drafts; nothing where all check as many."""
     if not given.by_batch:
         return {}

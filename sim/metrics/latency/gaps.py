@@ -7,13 +7,14 @@ statistics are those of the gaps written out one by one, at the cost of the rows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import Leaps
+from sim.growth.kept_rows import BLOCK, KeptRows, PlanRows
+from sim.growth.leaps import Leaps, Numbers
 from sim.metrics.record.blocks import blocks, column
 
 Floats = NDArray[np.float64]
@@ -25,41 +26,63 @@ FEW = 100_000
 """So many gaps are written out and sorted; of more, a percentile is found by bisection first."""
 
 
+GAPS = np.dtype([("first", "f8"), ("slope", "f8"), ("count", "i8"), ("weight", "i8")])
+"""A row of gaps that grow evenly, see ``Gaps``."""
+
+
 class Gaps:
     """Row r stands for the gaps ``first[r] + slope[r] * i`` with i from 0 to ``count[r] - 1``, each
     seen by ``weight[r]`` sequences. No slope is negative."""
 
     def __init__(self, first: Floats, slope: Floats, count: Floats, weight: Floats) -> None:
-        self.first, self.slope, self.count, self.weight = first, slope, count, weight
+        self._rows: PlanRows = _rows_of(first, slope, count, weight)
 
     @classmethod
-    def recorded(cls, plans: NDArray[np.void], long_gaps: NDArray[np.void]) -> Gaps:
+    def of(cls, rows: PlanRows) -> Gaps:
+        """The gaps of ``GAPS`` rows."""
+        found = cls.__new__(cls)
+        found._rows = rows
+        return found
+
+    @classmethod
+    def recorded(cls, plans: PlanRows, long_gaps: NDArray[np.void]) -> Gaps:
         """The gaps of ``recorder.PLAN`` and ``recorder.GAP`` rows.
 
         Each iteration of a plan gives one gap to each sequence that decodes in it; but in the first
         one the stalled sequences saw a longer gap, which is in ``long_gaps``.
         """
-        leaps, stalled = Leaps.recorded(plans), plans["stalled"]
-        plain = np.flatnonzero((leaps.sequences > 0) & (stalled == 0))
-        late = leaps.chosen(stalled > 0)  # few
-        rest = late.chosen(late.times > 1)
-        others: list[tuple[Any, ...]] = [
-            (late.first, 0, 1, late.sequences - stalled[stalled > 0]),
-            (rest.first + rest.step, rest.step, rest.times - 1, rest.sequences),
-            (long_gaps["gap"], 0, 1, long_gaps["count"]),
-        ]
+        found, late, rest = KeptRows(GAPS), [], []
+        for block in blocks(len(plans), BLOCK):
+            leaps, stalled = Leaps.recorded(plans[block]), plans[block]["stalled"]
+            own = leaps.chosen((leaps.sequences > 0) & (stalled == 0))
+            found.add(_rows_of(own.first, own.step, own.times, own.sequences))
+            own, stalled = leaps.chosen(stalled > 0), stalled[stalled > 0]  # few
+            late.append(_rows_of(own.first, 0, 1, own.sequences - stalled))
+            own = own.chosen(own.times > 1)
+            rest.append(_rows_of(own.first + own.step, own.step, own.times - 1, own.sequences))
+        for rows in (*late, *rest, _rows_of(long_gaps["gap"], 0, 1, long_gaps["count"])):
+            found.add(rows[rows["weight"] > 0])
+        return cls.of(found)
 
-        def joined(most: NDArray[Any], at: int) -> Floats:
-            few = [np.broadcast_to(row[at], row[0].shape) for row in others]
-            return np.concatenate([most[plain], *few], dtype=np.float64)
+    @property
+    def first(self) -> Floats:
+        """The first gap of each row (s)."""
+        return self._rows["first"]
 
-        seen = (weight := joined(leaps.sequences, 3)) > 0
-        return cls(
-            joined(leaps.first, 0)[seen],
-            joined(leaps.step, 1)[seen],
-            joined(leaps.times, 2)[seen],
-            weight[seen],
-        )
+    @property
+    def slope(self) -> Floats:
+        """By how much each gap of a row is longer than the one before (s)."""
+        return self._rows["slope"]
+
+    @property
+    def count(self) -> Floats:
+        """How many gaps each row stands for, of one sequence."""
+        return self._rows["count"].astype(np.float64)
+
+    @property
+    def weight(self) -> Floats:
+        """Sequences that saw each."""
+        return self._rows["weight"].astype(np.float64)
 
     @property
     def last(self) -> Floats:
@@ -71,22 +94,25 @@ class Gaps:
         """How many gaps each row stands for."""
         return self.count * self.weight
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def total(self) -> float:
         """How many gaps there are."""
-        return float(self.gaps.sum())
+        return self._sum(lambda rows: rows.gaps)
 
     def mean(self) -> float:
         """Their mean (s)."""
-        return float((self.gaps * (self.first + self.last)).sum()) / 2 / self.total()
+        return self._sum(lambda rows: rows.gaps * (rows.first + rows.last)) / 2 / self.total()
 
     def std(self) -> float:
         """Their standard deviation with ddof 0 (s)."""
         mean = self.mean()
 
         def squares(rows: Gaps) -> Floats:
-            n, off = rows.count, rows.first - mean
+            n, off, slope = rows.count, rows.first - mean, rows.slope
             linear, square = n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6
-            sums = n * off**2 + 2 * off * rows.slope * linear + rows.slope**2 * square
+            sums = n * off**2 + 2 * off * slope * linear + slope**2 * square
             return rows.weight * sums
 
         return math.sqrt(self._sum(squares) / self.total())
@@ -111,14 +137,15 @@ class Gaps:
 
     def written_out(self, low: float = -math.inf, high: float = math.inf) -> tuple[Floats, Floats]:
         """The gaps from ``low`` to ``high``, ascending, and how many sequences saw each."""
+        first, slope, count = self.first, self.slope, self.count
         with np.errstate(divide="ignore", invalid="ignore"):
-            start = np.where(self.slope > 0, np.floor((low - self.first) / self.slope) - 1, 0)
-            stop = np.where(self.slope > 0, np.floor((high - self.first) / self.slope) + 3, np.inf)
-        start = np.clip(start, 0, self.count)
-        length = (np.clip(stop, start, self.count) - start).astype(np.int64)
+            start = np.where(slope > 0, np.floor((low - first) / slope) - 1, 0)
+            stop = np.where(slope > 0, np.floor((high - first) / slope) + 3, np.inf)
+        start = np.clip(start, 0, count)
+        length = (np.clip(stop, start, count) - start).astype(np.int64)
         begin = np.cumsum(length) - length
         step = np.arange(int(length.sum())) - np.repeat(begin - start, length)
-        values = np.repeat(self.first, length) + np.repeat(self.slope, length) * step
+        values = np.repeat(first, length) + np.repeat(slope, length) * step
         inside = (values >= low) & (values <= high)
         values, weights = values[inside], np.repeat(self.weight, length)[inside]
         order = np.argsort(values)
@@ -130,7 +157,8 @@ class Gaps:
         places = [percentile / 100 * (total - 1) for percentile in percentiles]
         ranks = [math.floor(place) for place in places]
         # if every row were only its first gap, or only its last, the answers would be these
-        lows, highs = self._ranked(self.first, ranks), self._ranked(self.last, ranks)
+        lows = self._ranked(lambda rows: rows.first, ranks)
+        highs = self._ranked(lambda rows: rows.last, ranks)
         found = []
         for place, rank, low, high in zip(places, ranks, lows, highs, strict=True):
             value = self._at(rank, low, high)
@@ -145,13 +173,12 @@ class Gaps:
         total = self.total()
         if not total:
             return np.empty(0), np.empty(0)
-        longest = float(self.last.max())
-        shortest = float(self.first[self.first > 0].min(initial=longest or 1.0))
+        longest, first = float(self._each(lambda rows: rows.last).max()), self.first
+        shortest = float(first[first > 0].min(initial=longest or 1.0))
         low, high = (math.floor(STEPS * math.log10(each or 1.0)) for each in (shortest, longest))
         edges = np.minimum(10.0 ** (np.arange(low, high + 2) / STEPS), longest)
         counts = np.zeros(len(edges))  # whole numbers, so that the order of adding does not matter
-        for block in blocks(len(self.first)):
-            rows = self._chosen(block)
+        for rows in self._blocks():
             place, end = (np.searchsorted(edges, each) for each in (rows.first, rows.last))
             within = place == end
             counts += np.bincount(place[within], rows.gaps[within], minlength=len(edges))
@@ -161,22 +188,30 @@ class Gaps:
         near = np.union1d(near, np.maximum(near - 1, 0))  # where a step begins and where it ends
         return edges[near], np.cumsum(counts)[near] / total
 
-    def _ranked(self, values: Floats, ranks: list[int]) -> list[float]:
-        """The gaps with those ranks if all of a row were as long as ``values`` has it."""
-        order = np.argsort(values)
-        reached = self.count[order]
-        reached *= self.weight[order]
-        np.cumsum(reached, out=reached)
-        found: list[float] = values[order[np.searchsorted(reached, ranks, side="right")]].tolist()
+    def _ranked(self, of: Callable[[Gaps], Floats], ranks: list[int]) -> list[float]:
+        """The gaps with those ranks if all of a row were as long as ``of`` has it: only values
+        between the same two of a sample are put in order."""
+        values = self._each(of)
+        sample = np.sort(values[:: 1 + len(values) // FEW])
+        edges = np.concatenate([[-np.inf], sample, [np.inf]])
+        counts = np.zeros(len(edges))  # of gaps above the edge before, up to this one
+        for rows in self._blocks():
+            counts += np.bincount(np.searchsorted(edges, of(rows)), rows.gaps, len(edges))
+        reached, found = np.cumsum(counts), []
+        for rank in ranks:
+            at = int(np.searchsorted(reached, rank, side="right"))
+            near = np.flatnonzero((values > edges[at - 1]) & (values <= edges[at]))
+            near = near[np.argsort(values[near])]
+            within = reached[at - 1] + np.cumsum(self._chosen(near).gaps)
+            found.append(float(values[near[np.searchsorted(within, rank, side="right")]]))
         return found
 
     def _at(self, rank: float, low: float, high: float) -> float:
         """The gap with ``rank`` smaller or equal ones before it, known to be in ``low..high``."""
         rows, before = self, 0.0
         while low < high:
-            below = rows.last < low
-            before += float((rows.count[below] * rows.weight[below]).sum())
-            rows = rows._chosen(~below & (rows.first <= high))
+            before += rows._sum(partial(_below, low))
+            rows = rows._where(partial(_reaches, low, high))
             if rows._within(low, high) <= FEW:
                 break
             middle = low + (high - low) / 2
@@ -195,22 +230,23 @@ class Gaps:
 
     def _next(self, value: float) -> float:
         """The smallest gap above ``value``."""
-        above = self._chosen(self.last > value)
+        above = self._where(lambda rows: rows.last > value)
+        first, slope, count = above.first, above.slope, above.count
         with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.floor((value - above.first) / above.slope)
-        steps = np.where(above.slope > 0, np.clip(steps, 0, above.count - 1), 0.0)
+            steps = np.floor((value - first) / slope)
+        steps = np.where(slope > 0, np.clip(steps, 0, count - 1), 0.0)
         # of the step that the division gives and its neighbours, the first that is above
-        near = np.clip(steps + np.arange(-1, 3)[:, None], 0, above.count - 1)
-        values = above.first + above.slope * near
+        near = np.clip(steps + np.arange(-1, 3)[:, None], 0, count - 1)
+        values = first + slope * near
         return float(values[values > value].min())
 
     def _within(self, low: float, high: float) -> float:
         """About how many different gaps lie between ``low`` and ``high``."""
 
         def different(rows: Gaps) -> Floats:
-            span = np.minimum(rows.last, high) - np.maximum(rows.first, low)
+            span, slope = np.minimum(rows.last, high) - np.maximum(rows.first, low), rows.slope
             with np.errstate(divide="ignore", invalid="ignore"):
-                steps = np.where(rows.slope > 0, span / rows.slope, 0.0)
+                steps = np.where(slope > 0, span / slope, 0.0)
             steps = np.clip(steps + 1, 0, rows.count)
             return np.asarray(steps)
 
@@ -218,8 +254,41 @@ class Gaps:
 
     def _sum(self, amount: Callable[[Gaps], Floats]) -> float:
         """The sum of an ``amount`` of each row."""
-        rows = len(self.first)
-        return float(column(rows, lambda block: amount(self._chosen(block))).sum())
+        return float(self._each(amount).sum())
 
-    def _chosen(self, rows: NDArray[np.bool_] | slice) -> Gaps:
-        return Gaps(self.first[rows], self.slope[rows], self.count[rows], self.weight[rows])
+    def _each(self, amount: Callable[[Gaps], Floats]) -> Floats:
+        """An ``amount`` of each row."""
+        return column(len(self), lambda block: amount(self._chosen(block)))
+
+    def _blocks(self) -> Iterator[Gaps]:
+        """All rows, as many at a time as take no memory to speak of."""
+        return (self._chosen(block) for block in blocks(len(self), BLOCK))
+
+    def _where(self, which: Callable[[Gaps], NDArray[np.bool_]]) -> Gaps:
+        """The rows of which ``which`` is true."""
+        found = KeptRows(GAPS)
+        for rows in self._blocks():
+            found.add(rows._rows[which(rows)])
+        return Gaps.of(found)
+
+    def _chosen(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Gaps:
+        return Gaps.of(self._rows[rows])
+
+
+def _below(bound: float, rows: Gaps) -> Floats:
+    """How many gaps are in rows that end below ``bound``."""
+    return rows.gaps * (rows.last < bound)
+
+
+def _reaches(low: float, high: float, rows: Gaps) -> NDArray[np.bool_]:
+    """The rows that may have gaps from ``low`` to ``high``."""
+    return np.asarray((rows.last >= low) & (rows.first <= high))
+
+
+def _rows_of(
+    first: Numbers, slope: Numbers | int, count: Numbers | int, weight: Numbers
+) -> NDArray[np.void]:
+    """``GAPS`` rows of columns, or of numbers that all rows have in common."""
+    rows = np.empty(len(first), GAPS)
+    rows["first"], rows["slope"], rows["count"], rows["weight"] = first, slope, count, weight
+    return rows

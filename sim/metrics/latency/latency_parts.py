@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.recorded import seconds_of
+from sim.growth.kept_rows import PlanRows
 from sim.iteration import Timer
 from sim.loop.recorder import COMPLETED
 from sim.metrics.record.blocks import OBJECTS, blocks
@@ -103,7 +104,7 @@ def _unknown(run: RunRecord) -> Floats:
 
 def parts_of(
     requests: NDArray[np.void],
-    plans: NDArray[np.void],
+    plans: PlanRows,
     chunks: NDArray[np.void],
     absences: NDArray[np.void],
     timer: Timer,
@@ -173,7 +174,7 @@ def _spans(events: list[tuple[float, bool]]) -> list[tuple[float, float]]:
 
 def _own_prefill(
     requests: NDArray[np.void],
-    plans: NDArray[np.void],
+    plans: PlanRows,
     chunks: NDArray[np.void],
     timer: Timer,
     away: _Absences,
@@ -197,7 +198,7 @@ def _own_prefill(
 
 def _first_time(
     requests: NDArray[np.void],
-    plans: NDArray[np.void],
+    plans: PlanRows,
     chunks: NDArray[np.void],
     away: _Absences,
 ) -> NDArray[np.bool_]:
@@ -213,7 +214,7 @@ def _first_time(
 
 
 def _delay_of_decodes(
-    requests: NDArray[np.void], plans: NDArray[np.void], timer: Timer, away: _Absences
+    requests: NDArray[np.void], plans: PlanRows, timer: Timer, away: _Absences
 ) -> Floats:
     """Seconds by which other requests' prompts put off each request's tokens after the first."""
     total = np.zeros(len(requests))
@@ -237,7 +238,7 @@ def _delay_of_decodes(
     return total
 
 
-def _handed_out_late(plans: NDArray[np.void], extra: Floats, first: Floats) -> Floats:
+def _handed_out_late(plans: PlanRows, extra: Floats, first: Floats) -> Floats:
     """Seconds of the prompts in a plan that had passed when a ``first`` token was handed out in the
     midst of it; none where several plans are in flight."""
     starts, ends = plans["start"], plans["end"]
@@ -248,7 +249,7 @@ def _handed_out_late(plans: NDArray[np.void], extra: Floats, first: Floats) -> F
     return np.asarray(np.clip(first - starts[at], 0.0, most))
 
 
-def _of_prompts(plans: NDArray[np.void], timer: Timer) -> Floats:
+def _of_prompts(plans: PlanRows, timer: Timer) -> Floats:
     """Seconds by which the prompts in each plan made it longer than its decodes alone."""
     extra = np.where(plans["prefill_seqs"] > 0, plans["end"] - plans["start"], 0.0)
     mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))

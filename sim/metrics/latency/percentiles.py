@@ -25,7 +25,7 @@ def describe(seconds: Floats, name: str) -> dict[str, float | None]:
 
 def describe_gaps(gaps: Gaps, name: str) -> dict[str, float | None]:
     """Statistics of every gap that every sequence saw, with the keys of ``describe``."""
-    if not len(gaps.first):
+    if not len(gaps):
         return _named(name, None, None, [None] * len(PERCENTILES))
     return _named(name, gaps.mean(), gaps.std(), list(gaps.percentiles(PERCENTILES)))
 

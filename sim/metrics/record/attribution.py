@@ -7,13 +7,14 @@ stages of a pipeline, is not busy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost import Batches, CostModel, TimedPasses
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import WAITED
 from sim.metrics.record.blocks import blocks
 
@@ -69,7 +70,7 @@ class Attribution:
         return self.seconds - self.by_operator[HOST]
 
 
-def waited(plans: NDArray[np.void]) -> NDArray[np.float64] | float:
+def waited(plans: PlanRows) -> NDArray[np.float64] | float:
     """How long each of ``plans`` waited for other batches; 0 where there are no pipelines."""
     if WAITED not in (plans.dtype.names or ()):
         return 0.0
@@ -77,11 +78,23 @@ def waited(plans: NDArray[np.void]) -> NDArray[np.float64] | float:
     return found
 
 
-Watch = Callable[[slice, NDArray[np.void], Batches, Sequence[TimedPasses]], None]
+Watch = Callable[[slice, PlanRows, Batches, Sequence[TimedPasses]], None]
 """Given a block of plans, their batches, and the operators of those."""
 
 
-def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = None) -> Attribution:
+def _operators(
+    cost: CostModel, block: slice, rows: PlanRows, watch: Watch | None
+) -> Iterator[TimedPasses]:
+    """The operators of a ``block`` of plans, which ``watch`` has seen; nothing of them stays in
+    memory for the next block."""
+    batches = Batches.of(rows)
+    operators = cost.operators(batches)
+    if watch is not None:
+        watch(block, rows, batches, operators)
+    yield from operators
+
+
+def attribute(cost: CostModel, plans: PlanRows, watch: Watch | None = None) -> Attribution:
     """Take the busy time of ``plans`` (``recorder.PLAN`` rows) apart, and show the operators of
     each block to the requests that could use it."""
     found: dict[str, Work] = {}
@@ -92,11 +105,7 @@ def attribute(cost: CostModel, plans: NDArray[np.void], watch: Watch | None = No
     for block in blocks(len(plans)):
         rows = plans[block]
         busy += float((rows["end"] - rows["start"] - waited(rows)).sum())
-        batches = Batches.of(rows)
-        operators = cost.operators(batches)
-        if watch is not None:
-            watch(block, rows, batches, operators)
-        for ran in operators:
+        for ran in _operators(cost, block, rows, watch):
             o, total = ran.operator, ran.total
             seconds, work = o.seconds, found.setdefault(o.name, Work())
             computing = np.greater_equal(o.compute, o.memory)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import BLOCK, PlanRows
+
 ROWS = 1 << 18
 """Rows of a block."""
 
@@ -32,6 +34,19 @@ def blocks(rows: int, most: int | None = None) -> Iterator[slice]:
 def column(rows: int, amount: Callable[[slice], NDArray[np.float64]]) -> NDArray[np.float64]:
     """``amount`` of each row, asked for block by block."""
     found = np.empty(rows)
-    for block in blocks(rows):
+    for block in blocks(rows, BLOCK):
         found[block] = amount(block)
     return found
+
+
+def durations(plans: PlanRows) -> NDArray[np.float64]:
+    """Seconds that each of ``plans`` took."""
+    return column(len(plans), lambda block: plans[block]["end"] - plans[block]["start"])
+
+
+def weighed(plans: PlanRows, name: str, weights: NDArray[np.float64]) -> float:
+    """The sum of a column of ``plans``, each value times its weight; ``weights`` become those
+    products."""
+    for block in blocks(len(plans), BLOCK):
+        weights[block] *= plans[block][name]
+    return float(weights.sum())

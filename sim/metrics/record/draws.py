@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sim.cost import Batches, CostModel, Operator
 from sim.cost.batches import Sizes, TimedPasses
 from sim.cost.power import PowerModel
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import SEEN, SEEN_GROWING
 from sim.metrics.record.attribution import waited
 
@@ -63,7 +64,7 @@ class Draws:
         self.joules, self.most, self.freed = np.zeros(rows), 0.0, 0.0
 
     def add(
-        self, block: slice, plans: NDArray[np.void], batches: Batches, ran: Sequence[TimedPasses]
+        self, block: slice, plans: PlanRows, batches: Batches, ran: Sequence[TimedPasses]
     ) -> None:
         """Fill the rows of ``block``: ``plans``, the batches of them, and the operators of those
         (``CostModel.operators``)."""
@@ -77,7 +78,7 @@ class Draws:
 def _drawn(
     cost: CostModel,
     power: PowerModel,
-    plans: NDArray[np.void],
+    plans: PlanRows,
     batches: Batches,
     ran: Sequence[TimedPasses],
 ) -> tuple[Floats, Floats]:
@@ -102,7 +103,7 @@ def _drawn(
 def _amounts(
     cost: CostModel,
     power: PowerModel,
-    plans: NDArray[np.void],
+    plans: PlanRows,
     batches: Batches,
     times: Floats,
     operators: Sequence[TimedPasses],
@@ -139,7 +140,7 @@ def _amounts(
 def _reading(
     cost: CostModel,
     power: PowerModel,
-    plans: NDArray[np.void],
+    plans: PlanRows,
     batches: Batches,
     times: Floats,
     middle: Operator,

@@ -15,7 +15,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
 from sim.metrics.record.attribution import Attribution, Work, attribute
+from sim.metrics.record.blocks import durations
 from sim.metrics.record.draws import Draws
 from sim.metrics.record.recorded import Recorded
 from sim.pools import PreparedPool
@@ -37,7 +39,7 @@ class PoolRun:
     """
 
     pool: PreparedPool
-    plans: NDArray[np.void]
+    plans: PlanRows
     requests: NDArray[np.void]
     places: slice | NDArray[np.int64]
     trail: Trail | None
@@ -84,7 +86,7 @@ class PoolRun:
     @property
     def durations(self) -> NDArray[np.float64]:
         """Seconds that each plan took."""
-        return np.asarray(self.plans["end"] - self.plans["start"])
+        return durations(self.plans)
 
     @cached_property
     def found(self) -> NDArray[np.int64]:

@@ -13,9 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
 from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED, UNFINISHED
 from sim.loop.session_rows import SessionRows
+from sim.metrics.record.blocks import durations
 from sim.pools import PreparedPool, front_end_of, per_prompt_token_of
 from sim.request import TrafficClass
 from sim.scenario import Scenario
@@ -42,7 +44,7 @@ class Recorded:
 
     scenario: Scenario
     pools: tuple[PreparedPool, ...]
-    plans: NDArray[np.void]
+    plans: PlanRows
     requests: NDArray[np.void]
     gaps: NDArray[np.void]
     reasons: list[str]
@@ -95,22 +97,22 @@ class Recorded:
         """The requests that were served to the end."""
         return np.asarray(self.requests["status"] == COMPLETED)
 
-    @cached_property
+    @property
     def queue(self) -> Floats:
         """Seconds in the scheduler's queue before the first iteration; NaN if it never came."""
         return np.asarray(self.requests["scheduled"] - self.reached(self.requests))
 
-    @cached_property
+    @property
     def ttft(self) -> Floats:
         """Time to first token (s); NaN for requests that got none."""
         return np.asarray(self.requests["first_token"] - self.requests["arrival"])
 
-    @cached_property
+    @property
     def e2el(self) -> Floats:
         """End-to-end latency (s); NaN for requests that were not completed."""
         return np.asarray(self.requests["finish"] - self.requests["arrival"])
 
-    @cached_property
+    @property
     def tpot(self) -> Floats:
         """Time per output token after the first (s); NaN for one-token and unfinished requests."""
         steps = self.requests["output_tokens"] - 1.0
@@ -119,7 +121,8 @@ class Recorded:
 
     def latency(self, metric: str) -> Floats:
         """The latencies (s) called ``metric``: ttft, tpot or e2el."""
-        return {"ttft": self.ttft, "tpot": self.tpot, "e2el": self.e2el}[metric]
+        found: Floats = getattr(self, metric)
+        return found
 
     @property
     def cached(self) -> bool:
@@ -204,7 +207,7 @@ class Recorded:
     @property
     def durations(self) -> Floats:
         """Seconds that each plan took."""
-        return np.asarray(self.plans["end"] - self.plans["start"])
+        return durations(self.plans)
 
     @property
     def replicas(self) -> int:

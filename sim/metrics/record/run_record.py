@@ -55,6 +55,8 @@ class RunRecord(Recorded):
     @cached_property
     def found(self) -> NDArray[np.int64]:
         """Tokens of each prompt that were in a prefix cache when it was first admitted."""
+        if len(self.parts) == 1:
+            return self.parts[0].found
         found = np.zeros(len(self.requests), dtype=np.int64)
         for part in self.parts:
             found[part.places] = part.found
