@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sim import simulation
-from sim.band_runs import run_ends
+from sim.band_runs import matters, run_ends
 from sim.errors import InfersimError
 from sim.longer_run import run_later
 from sim.metrics.bands.figure_bands import figure_bands
@@ -59,7 +59,8 @@ class Result(RunResult):
         self.summary["infersim"]["later"] = later
         if found is not None:
             self.add_ends(found)
-        bands = figure_bands(self.record, self.summary, found)
+        skipped = not ends and matters(self.summary)
+        bands = figure_bands(self.record, self.summary, found, skipped=skipped)
         self.summary["infersim"]["bands"] = bands
         return found is not None or later is not None or bands is not None
 

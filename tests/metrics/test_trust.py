@@ -78,3 +78,14 @@ def test_a_run_says_how_sure_its_verdict_is() -> None:
     assert close.summary["infersim"]["verdict"]["slo_met"]
     assert close.bands is not None
     assert close.bands["trust"] in ("likely", "a guess")  # the slower end misses it
+
+
+def test_a_run_whose_ends_were_skipped_is_never_sure() -> None:
+    """Where the ends of the error band matter and were not simulated, they leave it open."""
+    near = simulate(CHAT.override({"workload.arrivals.rate": 16}))
+    near.confirm(ends=False)
+    calm = simulate(CHAT.override({"workload.arrivals.rate": 2}))
+    calm.confirm(ends=False)
+    bands = [run.summary["infersim"]["bands"]["trust"] for run in (near, calm)]
+    assert bands[0] in ("likely", "a guess")
+    assert bands[1] == "sure"

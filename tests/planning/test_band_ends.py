@@ -1,13 +1,14 @@
 """The highest loads at the ends of the error band, read from runs at the predicted times."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sim.band_runs import at_factor
 from sim.metrics.slo.objectives import slo_objectives
-from sim.planning.load.band_ends import crossing, only_iterations_take_time
+from sim.planning.load.band_ends import crossing, looked_for, only_iterations_take_time
 from sim.planning.load.find import Finder
 from sim.planning.load.loads import axis_of, traffic_of
 from sim.planning.load.played import Player
@@ -97,3 +98,14 @@ def test_a_run_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert played == list(range(more.runs))
     finder.at_times(1.1, load, 1, most=first.runs)
     assert played == list(range(more.runs))
+
+
+def test_users_are_the_last_whole_number_before_the_change() -> None:
+    """14 users hold and 20 do not: the change is where their strain says, not at the lower."""
+    scenario = asked(workload__arrivals={"kind": "closed", "concurrency": 4})
+    finder = Finder(scenario, "concurrency", slo_objectives(scenario))
+    holds, fails = (
+        SimpleNamespace(load=load, strain=strain) for load, strain in ((14.0, -0.3), (20.0, 0.1))
+    )
+    finder.find = lambda *_, **__: (holds, fails)  # type: ignore[method-assign, assignment]
+    assert looked_for(finder, 15.0, 0.4, 2) == math.floor(14 * (20 / 14) ** 0.75) == 18

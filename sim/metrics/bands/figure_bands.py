@@ -56,15 +56,19 @@ OF_TOKENS = ("_tpot_ms", "_itl_ms")
 
 
 def figure_bands(
-    run: RunRecord, summary: Mapping[str, Any], ends: Mapping[str, Any] | None
+    run: RunRecord,
+    summary: Mapping[str, Any],
+    ends: Mapping[str, Any] | None,
+    *,
+    skipped: bool = False,
 ) -> dict[str, Any] | None:
     """The entry ``infersim.bands``: by figure ``band50`` and ``band90`` ([low, high], high is None
     where the slower end of the band is overloaded), what each part comes to alone (``parts``, at
     90 %), and what ``sim.metrics.bands.ratio_bands`` needs: the ``kind`` of figure, and ``ends``,
     the logarithm of the figure at the faster and at the slower end over this one; the ``place``
     among the runs that were compared, the ``origin`` of what is known of those, the ``trust``
-    in the verdict (None where there is nothing to decide), and a ``text``.
-    None without a completed request."""
+    in the verdict (None where there is nothing to decide), and a ``text``. ``skipped`` says that
+    the ``ends`` matter and were not simulated. None without a completed request."""
     if not run.completed.any() or run.observed:
         return None
     at = question(run, str(summary["infersim"]["verdict"]["state"]))
@@ -80,7 +84,7 @@ def figure_bands(
     figures |= dict(_costs(summary, figures))
     text = _text(summary, figures, arriving, overload=_overload(ends), compared=at.compared)
     verdict = summary["infersim"]["verdict"]
-    sure = verdict_trust(verdict, figures, ends, compared=at.compared)
+    sure = verdict_trust(verdict, figures, ends, compared=at.compared, skipped=skipped)
     return {
         "figures": figures,
         "place": {**at.place._asdict(), "own": at.own, "kernels": at.kernels},

@@ -47,19 +47,21 @@ def verdict_trust(
     ends: Mapping[str, Any] | None,
     *,
     compared: bool = True,
+    skipped: bool = False,
 ) -> dict[str, str] | None:
     """How sure the verdict of a run is (``word``), and that in a ``text``: whether its SLO is met
     or, without one, whether its traffic is held. None where there is nothing to decide. The 90 %
     band counts by the runs at its ``ends``, of a run that is too far from its limits to have such
     not at all; the 50 % band by that of each limited percentile, or of the capacity. The text says
-    so where the bands are of other engines or GPUs alone (not ``compared``)."""
+    so where the bands are of other engines or GPUs alone (not ``compared``). Where the ends matter
+    and were ``skipped`` nothing is sure."""
     if decision(verdict) is None:
         return None
     if verdict["limits"]:
         met, doubts = bool(verdict["slo_met"]), set(verdict["slo_doubts"])
         word = trust(
             decided=not doubts - {DoubtKind.BAND, DoubtKind.END_CHANCE},
-            at_band=DoubtKind.BAND not in doubts,
+            at_band=DoubtKind.BAND not in doubts and not skipped,
             at_half=_same_at_half(verdict["limits"], figures, met=met),
         )
         return _said(verdict, word, compared=compared)
@@ -68,7 +70,8 @@ def verdict_trust(
     low, high = figures["capacity"]["band50"] if "capacity" in figures else (0.0, 0.0)
     word = trust(
         decided=state != State.NEAR_SATURATION,
-        at_band=ends is None or _held_at(ends, "slower") == _held_at(ends, "faster") == held,
+        at_band=not skipped
+        and (ends is None or _held_at(ends, "slower") == _held_at(ends, "faster") == held),
         at_half=low > 1 if held else 0 < high < 1,
     )
     return _said(verdict, word, compared=compared)

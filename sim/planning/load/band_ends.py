@@ -160,7 +160,8 @@ def slope_at(best: Probe, probes: Sequence[Probe]) -> float:
 def looked_for(finder: Finder, guess: float, near: float, most: int) -> float | None:
     """The highest load of ``finder``, whose times are those of an end, looked for from ``guess``
     on: where strain says it is between two loads that differ by the share ``near``, which takes few
-    runs, at most ``most`` of a load; 0 if none holds, None if none fails."""
+    runs, at most ``most`` of a load; of whole users the last one before. 0 if none holds, None if
+    none fails."""
     found, fails = finder.find(
         finder.axis.scenario.replicas,
         near,
@@ -169,7 +170,8 @@ def looked_for(finder: Finder, guess: float, near: float, most: int) -> float | 
     )
     if fails is None or found is None:
         return None if fails is None else 0.0
-    return found.load if finder.axis.whole else crossed(found, fails)
+    between = crossed(found, fails)
+    return max(found.load, float(math.floor(between))) if finder.axis.whole else between
 
 
 def crossed(holds: Probe, fails: Probe) -> float:

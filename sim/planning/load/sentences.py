@@ -79,7 +79,8 @@ def highest(document: Document) -> str:
     unit, fails = document["unit"], document["fails_at"]
     sure = document["trust"]["sure_up_to"]
     certain = "" if sure is None else f", sure up to {show_load(sure, 3)}"
-    text = f"Highest load: {show_load(document['load'])} {unit}{certain}"
+    load = f"Highest load: {show_load(document['load'])} {unit}"
+    text = load + certain
     if fails is None:
         return f"{text}; nothing failed up to there, the highest load that was tried"
     low, high = by_chance(document)
@@ -89,7 +90,8 @@ def highest(document: Document) -> str:
         return f"{text} ({show_load(fails)} fails{as_predicted})"
     if low is None or high is None:
         return f"{text} ({show_load(fails)} fails, both too close to call)"
-    return f"{text} (with 95 % confidence between {show_load(low)} and {show_load(high)})"
+    chance = f"{show_load(low)} to {show_load(high)} by chance, with 95 % confidence"
+    return f"{load} ({chance}){certain}"
 
 
 def ends_text(document: Document) -> list[str]:
