@@ -43,7 +43,7 @@ FAMILIES = {
     "tests/planning/test_session_loads.py::"
     "test_an_slo_that_only_young_sessions_meet_is_left_open": 2,
     "tests/reports/test_numbered_variants.py::test_each_bar_has_its_own_name": 2,
-    "tests/reports/test_pages_browser.py::test_nothing_is_cut_on_any_screen": 3,
+    "tests/reports/test_pages_browser.py::test_nothing_is_cut_or_lies_on_words_on_any_screen": 3,
     "tests/results/test_damaged_files.py::test_damaged_measurements": 2,
     "tests/results/test_damaged_files.py::test_damaged_sweeps": 2,
     "tests/results/test_killed.py::test_a_killed_process_leaves_a_directory_that_says_so": 2,

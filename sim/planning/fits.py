@@ -128,6 +128,10 @@ checkpoints with parts that are not counted (vision, drafts) and of a card that 
 its host."""
 
 
+MORE = 1.1
+"""By what factor more requests have to fit when they decode for that to be said."""
+
+
 def kv_band(memory: Capacity) -> list[float]:
     """The least and the most bytes that the KV cache may have: what comes off for activations and
     reserve is an estimate."""
@@ -165,6 +169,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "kv_cache_tokens": memory.printed_tokens(context),
         "context": context,
         "max_concurrency": memory.max_concurrency(context),
+        "decoding_concurrency": memory.decoding(context),
         **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
         **_states(d, memory),
         **_drafter(d),
@@ -319,6 +324,9 @@ def _fit_text(
     if short == 0:
         where = " on each data rank" if d.layout.data > 1 else ""
         requests = f"{memory.max_concurrency(context):,.1f} requests of {context:,} tokens"
+        decoding = memory.decoding(context)
+        if decoding > MORE * memory.max_concurrency(context):
+            where += f", all of them in their prompts, as engines count; {decoding:,.0f} can decode"
         return f"Fits, with {requests}{where}."
     what = "Does not fit" if memory.kv_cache <= 0 else f"No request of {context:,} tokens fits"
     words = [

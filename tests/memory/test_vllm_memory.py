@@ -82,3 +82,10 @@ def test_graphs_count_since_0_21() -> None:
     assert since.reserve - before.reserve == pytest.approx(0.35 * GIB + 101 * each)
     few = memory_of("llama-3.1-8b", release="0.21", max_num_seqs=8)
     assert since.reserve - few.reserve == pytest.approx((102 - 4 - 5) * each)
+
+
+def test_more_requests_decode_than_are_in_their_prompts_behind_windows() -> None:
+    """Engines count 8,192 tokens in flight for each request; one that decodes has its window."""
+    behind, plain = memory_of("gpt-oss-20b"), memory_of("llama-3.1-8b")
+    assert behind.decoding(8192) > 1.5 * behind.max_concurrency(8192)
+    assert plain.decoding(8192) == plain.max_concurrency(8192)
