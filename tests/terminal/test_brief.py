@@ -175,3 +175,33 @@ def test_what_is_shown_are_values_and_in_full_their_sources() -> None:
     full = printed("show", "h100-sxm", "--full")
     assert "  source: NVIDIA H100 Tensor Core GPU datasheet, product specifications, column" in full
     assert any(line.startswith("# A file with `extends: h100-sxm`") for line in full)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["run", "--no-save"],
+        ["find", "--no-report", "--tolerance", "0.5"],
+        ["sweep", "--no-report", "--sweep", "workload.arrivals.rate=2,4"],
+        ["compare", "--no-report", "--vary", "scheduler.max_num_seqs=8,9", "--repetitions", "1"],
+    ],
+)
+def test_weights_alone_in_fp8_are_said_to_be_computed_in_bf16(asked: list[str]) -> None:
+    command, *options = asked
+    given = [command, str(CHAT), *SHORT, *options, "--set", "precision.weights=fp8"]
+    told = " ".join(printed(*given))
+    assert told.count("Weights in fp8 are computed in bf16 here: on h100-sxm engines") == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["precision.weights=fp8", "precision.activations=bf16"],
+        ["precision.weights=fp8", "precision.activations=fp8"],
+        ["precision.weights=fp8", "fleet.gpu=a100-sxm-80gb"],
+        ["precision.weights=int4"],
+    ],
+)
+def test_products_that_are_meant_or_cannot_be_narrower_have_no_note(settings: list[str]) -> None:
+    given = [text for each in settings for text in ("--set", each)]
+    assert "computed in bf16 here" not in " ".join(printed("run", str(CHAT), *SHORT, *given))

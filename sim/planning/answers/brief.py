@@ -4,7 +4,7 @@ how sure it is, and what to watch. ``--full`` prints everything."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Th
 from sim.metrics.bands.trust import decision
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
+from sim.metrics.words.format_words import leading
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.run_tables import Spread
@@ -50,6 +51,7 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     own, spread = summary["infersim"], Spread(summary)
     observed = own["verdict"]["state"] == State.OBSERVED
     yield setup_line(own)
+    yield from (line(f"Note: {note}", "warn") for note in leading(own["notes"]))
     yield from verdict_lines(own, spread)
     yield _latencies(summary)
     if own.get("metrics"):
@@ -141,7 +143,7 @@ def _cost(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
-    """What is not zero and should be, and how many notes there are."""
+    """What is not zero and should be, and how many notes there are besides those of first lines."""
     own = summary["infersim"]
     counts = {
         "rejected": own["requests"]["rejected"],
@@ -150,7 +152,7 @@ def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
         "preempted": own.get("preemptions") or 0,
     }
     told = [f"{count:,} {name}" for name, count in counts.items() if count]
-    notes = len(own["notes"])
+    notes = len(own["notes"]) - len(leading(own["notes"]))
     if notes:
         told.append(f"{notes} note{'s' * (notes > 1)}")
     if told:
@@ -158,8 +160,8 @@ def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def first_lines(findings: Findings) -> Findings:
-    """``findings`` with their headline, and their first table, brief sentences and first action
-    alone, or of theses the verdicts."""
+    """``findings`` with their headline, and their first table, brief sentences, leading notes and
+    first action alone, or of theses the verdicts."""
     parts = [part for section in findings.sections for part in section.parts]
     tables = [p for p in parts if isinstance(p, Table) and p.rows and p.on_terminal]
     actions = [p for p in parts if isinstance(p, Actions) and p.each]
@@ -169,13 +171,22 @@ def first_lines(findings: Findings) -> Findings:
         kept.append(Lines(theses))
     elif tables:
         kept.append(_cut(tables[0]))
-    kept += [part for part in parts if isinstance(part, Lines) and part.brief]
+    lines = [part for part in parts if isinstance(part, Lines)]
+    kept += [part for part in lines if part.brief]
+    kept += [Lines((note,), "warn") for note in _leading(lines)]
     if actions:
         kept.append(_first_of(actions[0]))
     section = findings.sections[0]._replace(parts=tuple(kept))
     head = findings.headline
     head = head if head.brief is None else head._replace(text=head.brief)
     return replace(findings, headline=head, sections=(section,))
+
+
+def _leading(lines: Iterable[Lines]) -> Iterator[str]:
+    """The notes of first lines among ``lines`` that are not brief, each once."""
+    yield from dict.fromkeys(
+        note for part in lines if not part.brief for note in leading(part.each)
+    )
 
 
 def every_row(findings: Findings) -> Findings:
