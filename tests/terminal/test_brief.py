@@ -190,6 +190,7 @@ def test_weights_alone_in_fp8_are_said_to_be_computed_in_bf16(asked: list[str]) 
     command, *options = asked
     given = [command, str(CHAT), *SHORT, *options, "--set", "precision.weights=fp8"]
     told = " ".join(printed(*given))
+    assert told.startswith("chat  llama-3.1-8b (fp8 weights) on 1 x h100-sxm")
     assert told.count("Weights in fp8 are computed in bf16 here: on h100-sxm engines") == 1
 
 

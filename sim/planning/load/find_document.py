@@ -15,7 +15,7 @@ from sim.metrics.load.long_enough import FULL
 from sim.metrics.question.question_text import asked, changed, driven_by, hardware
 from sim.metrics.slo.objectives import limits_ms, shown_shares
 from sim.metrics.states import DoubtKind
-from sim.metrics.words.format_words import wide_note
+from sim.metrics.words.format_words import formats, wide_note
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once
@@ -176,6 +176,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
         "model": str(found.scenario.model),
+        "formats": formats(found.scenario),
         "gpu": ", ".join(dict.fromkeys(pool.gpu for pool in pools)),
         "gpus": sum(pool.gpus for pool in pools),
         "hardware": hardware(found.scenario),
