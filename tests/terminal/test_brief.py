@@ -35,7 +35,11 @@ def test_a_run_says_verdict_figures_cost_limit_and_trust_first() -> None:
     assert len([line for line in lines if line.strip()]) <= 18
     for word in ("SLO", "TTFT p99", "nine of ten real runs", "USD a month", "Bound by", "How sure"):
         assert word in told
-    assert "How sure: that the SLO is met is a guess. Published runs of" in told
+    told = " ".join(told.split())
+    assert (
+        "How sure: that the SLO is met is a guess: at the predicted times already, chance" in told
+    )
+    assert "leaves it open. Published runs of" in told
     assert "KV used" not in told
     assert lines[-1] == MORE
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sim.band_runs import verdicts_at_ends
 from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis
-from sim.metrics.bands.trust import decision
+from sim.metrics.bands.trust import reasoned
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.format_words import leading
@@ -71,9 +71,9 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _certainty(own: Mapping[str, Any]) -> str:
-    """How sure what the verdict decides is, in a sentence; empty where it decides nothing."""
+    """How sure the decision of the verdict is, and why; empty where it decides nothing."""
     word = (own.get("bands") or {}).get("trust")
-    return "" if word is None else f"that {decision(own['verdict'])} is {word}. "
+    return "" if word is None else f"{reasoned(own['verdict'], word, own['error_band'])}. "
 
 
 def _basis(text: str) -> str:
