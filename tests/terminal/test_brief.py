@@ -210,3 +210,21 @@ def test_weights_alone_in_fp8_are_said_to_be_computed_in_bf16(asked: list[str]) 
 def test_products_that_are_meant_or_cannot_be_narrower_have_no_note(settings: list[str]) -> None:
     given = [text for each in settings for text in ("--set", each)]
     assert "computed in bf16 here" not in " ".join(printed("run", str(CHAT), *SHORT, *given))
+
+
+def test_the_tail_of_token_times_of_variants_is_in_full_tables_and_the_result() -> None:
+    asked = ["compare", str(CHAT), *SHORT, "--vary", "scheduler.max_num_seqs=8,64"]
+    asked += ["--repetitions", "1", "--no-report"]
+    assert "ITL p99" not in " ".join(printed(*asked))
+    assert "ITL p99" in " ".join(printed(*asked, "--full"))
+    result = json.loads("".join(printed(*asked, "--json")))
+    (itl,) = (each for each in result["figures"] if each["key"] == "p99_itl_ms")
+    assert all(mean > 0 for mean in itl["means"])
+
+
+def test_a_metric_or_a_value_that_is_no_key_is_found_all_the_same() -> None:
+    itl, fp8 = (
+        CliRunner().invoke(app, ["explain", "scenario", name]).stderr for name in ("itl", "fp8")
+    )
+    assert "p99_itl_ms" in itl
+    assert "a value of precision.weights, precision.activations" in fp8
