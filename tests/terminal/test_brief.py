@@ -228,3 +228,18 @@ def test_a_metric_or_a_value_that_is_no_key_is_found_all_the_same() -> None:
     )
     assert "p99_itl_ms" in itl
     assert "a value of precision.weights, precision.activations" in fp8
+
+
+@pytest.mark.parametrize(
+    ("texts", "caption"),
+    [
+        (("* 1", "2"), "Means: * is the best of a column"),
+        (("* 1", "~ 2"), "Means: * is the best of a column, ~ is tied with it"),
+        (("1", "2"), "Means"),
+    ],
+)
+def test_a_legend_explains_the_marks_that_are_shown(texts: tuple[str, str], caption: str) -> None:
+    columns = Column("value"), Column("hidden", in_brief=False)
+    rows = tuple((Cell(text, None), Cell("* 3", None)) for text in texts)
+    legend = "Means: * is the best of a column, ~ is tied with it"
+    assert _cut(Table("means", legend, columns, rows)).caption == caption
