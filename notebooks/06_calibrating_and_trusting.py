@@ -365,7 +365,7 @@ where it does not count, better where it does.
 #
 # Each run prints an *error band*: the errors of its kernels and of the engine's own work
 # on the host, weighted by the time spent in each, as if all erred in the same direction.
-# It is a statement about the times of iterations.
+# It is a statement about predicted times.
 
 # %%
 chat = sim.load_scenario(

@@ -192,13 +192,24 @@ def explain_scenario(
         from sim.scenario.reference.keys import asked
         from sim.terminal.reference import FEW, first_view, reference_view
 
-        found = asked(key)
+        try:
+            found = asked(key)
+        except UsageError as error:
+            raise UsageError(f"{error}{_measured(str(key))}") from None
         if as_json:
             listed = [entry.document() for entry in found]
             typer.echo(json.dumps({"command": "explain scenario", "keys": listed}))
             return
         full = full or len(found) <= FEW
         print_view((reference_view if full else first_view)(found, key is None), full=full)
+
+
+def _measured(name: str) -> str:
+    """The metrics of a run that a name which is no key of a scenario stands for; empty for none."""
+    from sim.metrics.terms.definitions import METRICS
+
+    found = [each.key for each in METRICS if f"_{name.lower()}_" in f"_{each.key}_"]
+    return f"; in the result of a run (--json) are {', '.join(found)}" if found else ""
 
 
 def explain_limits(

@@ -84,19 +84,21 @@ def trace_sample(
     seed: Seed = 42,
     trace_format: Format = "auto",
     force: Force = False,
+    columns: Columns = None,
 ) -> None:
     """Write a part of a trace as plain CSV; its first request arrives at 0."""
     with plain_errors():
         from sim.workload.traces import read_trace
         from sim.workload.traces.tools import (
             check_free,
+            columns_of,
             sample_thinned,
             sample_window,
             write_trace,
         )
 
         check_free(output, file, force=force)
-        found = read_trace(file, trace_format)
+        found = read_trace(file, trace_format, columns=columns_of(columns))
         if requests is not None and thin is None:
             part = sample_window(found, requests, seed)
         elif thin is not None and requests is None:
@@ -129,6 +131,7 @@ def trace_scale(
     seed: Seed = 42,
     trace_format: Format = "auto",
     force: Force = False,
+    columns: Columns = None,
 ) -> None:
     """Write a trace with more or fewer users, or faster or slower, as plain CSV.
 
@@ -138,12 +141,12 @@ def trace_scale(
     """
     with plain_errors():
         from sim.workload.traces import TracePlay, read_trace
-        from sim.workload.traces.tools import check_free, write_trace
+        from sim.workload.traces.tools import check_free, columns_of, write_trace
 
         chosen = _scaling(overlay, time_scale, rate)
         check_free(output, file, force=force)
         played = TracePlay(**chosen, seed=seed)
-        found = read_trace(file, trace_format, played=played)
+        found = read_trace(file, trace_format, played=played, columns=columns_of(columns))
         write_trace(found, output)
     _written(output, found)
 

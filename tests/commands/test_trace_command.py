@@ -327,3 +327,18 @@ def test_help_lists_the_commands() -> None:
     assert done.code == 0
     for command in ("describe", "convert", "sample"):
         assert command in done.out
+
+
+@pytest.mark.parametrize(
+    "asked", [["convert"], ["sample", "--requests", "2"], ["scale", "--time-scale", "1"]]
+)
+def test_every_command_that_writes_reads_columns_by_their_names(
+    asked: list[str], tmp_path: Path
+) -> None:
+    source, written = tmp_path / "own.csv", tmp_path / "plain.csv"
+    source.write_text("at,into,out\n0,11,7\n2000,12,8\n")
+    names = "arrival=at,arrival_unit=ms,prompt_tokens=into,output_tokens=out"
+    command, *options = asked
+    found = Outcome(command, source, written, *options, "--columns", names)
+    assert found.code == 0, found.err
+    assert rows(read_trace(written)) == [(0.0, 11, 7), (2.0, 12, 8)]

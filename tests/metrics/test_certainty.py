@@ -29,7 +29,7 @@ def test_sentences_on_certainty_are_those_of_the_band(path: object) -> None:
     text, widest_side = own["error_band"]["text"], widest(own["error_band"])
     assert widest_side is not None
     releases = learnt().releases(at.place, "tpot")
-    assert ("were compared: times of iterations" in text) == (at.place.release in releases)
+    assert ("were compared: predicted times" in text) == (at.place.release in releases)
     assert text.startswith(f"Published runs of {at.place.model} on {at.place.gpu}") == bool(
         releases
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sim.metrics.bands.trust import verdict_trust
+from sim.metrics.bands.trust import reasoned, verdict_trust
 from sim.result import simulate
 from sim.scenario import load_scenario
 
@@ -89,3 +89,27 @@ def test_a_run_whose_ends_were_skipped_is_never_sure() -> None:
     bands = [run.summary["infersim"]["bands"]["trust"] for run in (near, calm)]
     assert bands[0] in ("likely", "a guess")
     assert bands[1] == "sure"
+
+
+@pytest.mark.parametrize(
+    ("met", "doubts", "word", "why"),
+    [
+        (True, [], "sure", "met is sure, even if the engine is 38% slower than predicted"),
+        (False, [], "sure", "missed is sure, even if the engine is 20% faster than predicted"),
+        (
+            True,
+            ["band"],
+            "likely",
+            "met is likely: so it is if the engine is 10% slower than predicted, perhaps not if "
+            "38% slower",
+        ),
+        (True, ["band"], "a guess", "met is a guess: it may turn if the engine is 10% slower"),
+        (True, ["band", "chance"], "a guess", "met is a guess: at the predicted times already"),
+    ],
+)
+def test_the_reason_is_the_end_of_the_band_at_which_it_could_turn(
+    met: bool, doubts: list[str], word: str, why: str
+) -> None:
+    verdict = {"limits": {"ttft": {}}, "slo_met": met, "slo_doubts": doubts}
+    band = {"throughput": 0.2, "slower": 0.38, "half": 0.1}
+    assert f"that the SLO is {why}" in reasoned(verdict, word, band)

@@ -532,7 +532,7 @@ def test_the_best_is_marked() -> None:
     slow, fast = (
         [line for line in lines.splitlines() if line.startswith(f"{n} ")] for n in (1, 64)
     )
-    assert "".join(slow).count("* ") == 1  # alone in the batch, each token comes sooner
+    assert "".join(slow).count("* ") == 2  # alone in the batch, each token comes sooner: TPOT, ITL
     assert "".join(fast).count("* ") == 7
 
 

@@ -191,6 +191,15 @@ def test_a_section_without_values_has_its_defaults() -> None:
     assert load_scenario({**SMALLEST, **empty}) == load_scenario(SMALLEST)
 
 
+def test_null_goes_back_to_the_default_of_a_single_value() -> None:
+    written = load_scenario(SMALLEST, ["precision.activations=fp8", "precision.weights=fp8"])
+    reset = written.override(["precision.activations=null"])
+    assert (written.precision.activations, reset.precision.activations) == ("fp8", "bf16")
+    assert not reset.states("precision.activations")
+    with pytest.raises(ScenarioError, match="expected a text, got nothing"):
+        load_scenario(SMALLEST, ["model=null"])
+
+
 @pytest.mark.parametrize(
     "arrivals",
     [

@@ -35,7 +35,11 @@ def test_a_run_says_verdict_figures_cost_limit_and_trust_first() -> None:
     assert len([line for line in lines if line.strip()]) <= 18
     for word in ("SLO", "TTFT p99", "nine of ten real runs", "USD a month", "Bound by", "How sure"):
         assert word in told
-    assert "How sure: that the SLO is met is a guess. Published runs of" in told
+    told = " ".join(told.split())
+    assert (
+        "How sure: that the SLO is met is a guess: at the predicted times already, chance" in told
+    )
+    assert "leaves it open. Published runs of" in told
     assert "KV used" not in told
     assert lines[-1] == MORE
 
@@ -175,3 +179,67 @@ def test_what_is_shown_are_values_and_in_full_their_sources() -> None:
     full = printed("show", "h100-sxm", "--full")
     assert "  source: NVIDIA H100 Tensor Core GPU datasheet, product specifications, column" in full
     assert any(line.startswith("# A file with `extends: h100-sxm`") for line in full)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["run", "--no-save"],
+        ["find", "--no-report", "--tolerance", "0.5"],
+        ["sweep", "--no-report", "--sweep", "workload.arrivals.rate=2,4"],
+        ["compare", "--no-report", "--vary", "scheduler.max_num_seqs=8,9", "--repetitions", "1"],
+    ],
+)
+def test_weights_alone_in_fp8_are_said_to_be_computed_in_bf16(asked: list[str]) -> None:
+    command, *options = asked
+    given = [command, str(CHAT), *SHORT, *options, "--set", "precision.weights=fp8"]
+    told = " ".join(printed(*given))
+    assert told.startswith("chat  llama-3.1-8b (fp8 weights) on 1 x h100-sxm")
+    assert told.count("Weights in fp8 are computed in bf16 here: on h100-sxm engines") == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["precision.weights=fp8", "precision.activations=bf16"],
+        ["precision.weights=fp8", "precision.activations=fp8"],
+        ["precision.weights=fp8", "fleet.gpu=a100-sxm-80gb"],
+        ["precision.weights=int4"],
+    ],
+)
+def test_products_that_are_meant_or_cannot_be_narrower_have_no_note(settings: list[str]) -> None:
+    given = [text for each in settings for text in ("--set", each)]
+    assert "computed in bf16 here" not in " ".join(printed("run", str(CHAT), *SHORT, *given))
+
+
+def test_the_tail_of_token_times_of_variants_is_in_full_tables_and_the_result() -> None:
+    asked = ["compare", str(CHAT), *SHORT, "--vary", "scheduler.max_num_seqs=8,64"]
+    asked += ["--repetitions", "1", "--no-report"]
+    assert "ITL p99" not in " ".join(printed(*asked))
+    assert "ITL p99" in " ".join(printed(*asked, "--full"))
+    result = json.loads("".join(printed(*asked, "--json")))
+    (itl,) = (each for each in result["figures"] if each["key"] == "p99_itl_ms")
+    assert all(mean > 0 for mean in itl["means"])
+
+
+def test_a_metric_or_a_value_that_is_no_key_is_found_all_the_same() -> None:
+    itl, fp8 = (
+        CliRunner().invoke(app, ["explain", "scenario", name]).stderr for name in ("itl", "fp8")
+    )
+    assert "p99_itl_ms" in itl
+    assert "a value of precision.weights, precision.activations" in fp8
+
+
+@pytest.mark.parametrize(
+    ("texts", "caption"),
+    [
+        (("* 1", "2"), "Means: * is the best of a column"),
+        (("* 1", "~ 2"), "Means: * is the best of a column, ~ is tied with it"),
+        (("1", "2"), "Means"),
+    ],
+)
+def test_a_legend_explains_the_marks_that_are_shown(texts: tuple[str, str], caption: str) -> None:
+    columns = Column("value"), Column("hidden", in_brief=False)
+    rows = tuple((Cell(text, None), Cell("* 3", None)) for text in texts)
+    legend = "Means: * is the best of a column, ~ is tied with it"
+    assert _cut(Table("means", legend, columns, rows)).caption == caption

@@ -85,7 +85,7 @@ def _band_text(error: float, half: float, parts: Mapping[str, float], at: Questi
     releases = known.releases(where, "tpot")
     if at.own:
         like = (
-            "The engine was fitted to runs of your own: times of iterations should be within "
+            "The engine was fitted to runs of your own: predicted times should be within "
             f"{error:.0%}"
         )
     elif releases:
@@ -94,15 +94,15 @@ def _band_text(error: float, half: float, parts: Mapping[str, float], at: Questi
             "a release not stated" if each == UNSTATED else f"release {each}" for each in releases
         )
         like = (
-            f"{runs}: times of iterations are within about {error:.0%} in nine of ten such runs"
+            f"{runs}: predicted times are within about {error:.0%} in nine of ten such runs"
             if where.release in releases
-            else f"{runs}, in {named}, not in {where.release or 'this one'}: expect times of "
-            f"iterations to be within {error:.0%} nine times in ten"
+            else f"{runs}, in {named}, not in {where.release or 'this one'}: expect predicted "
+            f"times to be within {error:.0%} nine times in ten"
         )
     elif at.compared:
         like = (
             f"Published runs of {where.engine} on {where.gpu} were compared, of other models or "
-            f"figures: expect times of iterations to be within {error:.0%} nine times in ten"
+            f"figures: expect predicted times to be within {error:.0%} nine times in ten"
         )
     else:
         lacks = [

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.metrics.states import DoubtKind, State, Word
+from sim.units import many
 
 
 class Trust(Word):
@@ -58,10 +59,10 @@ def verdict_trust(
     if decision(verdict) is None:
         return None
     if verdict["limits"]:
-        met, doubts = bool(verdict["slo_met"]), set(verdict["slo_doubts"])
+        met = bool(verdict["slo_met"])
         word = trust(
-            decided=not doubts - {DoubtKind.BAND, DoubtKind.END_CHANCE},
-            at_band=DoubtKind.BAND not in doubts and not skipped,
+            decided=_decided(verdict),
+            at_band=DoubtKind.BAND not in verdict["slo_doubts"] and not skipped,
             at_half=_same_at_half(verdict["limits"], figures, met=met),
         )
         return _said(verdict, word, compared=compared)
@@ -69,12 +70,37 @@ def verdict_trust(
     held = state != State.OVERLOADED
     low, high = figures["capacity"]["band50"] if "capacity" in figures else (0.0, 0.0)
     word = trust(
-        decided=state != State.NEAR_SATURATION,
+        decided=_decided(verdict),
         at_band=not skipped
         and (ends is None or _held_at(ends, "slower") == _held_at(ends, "faster") == held),
         at_half=low > 1 if held else 0 < high < 1,
     )
     return _said(verdict, word, compared=compared)
+
+
+def _decided(verdict: Mapping[str, Any]) -> bool:
+    """Whether chance and the start of a run leave no doubt at the predicted times."""
+    if verdict["limits"]:
+        return not set(verdict["slo_doubts"]) - {DoubtKind.BAND, DoubtKind.END_CHANCE}
+    return bool(verdict["state"] != State.NEAR_SATURATION)
+
+
+def reasoned(verdict: Mapping[str, Any], word: str, band: Mapping[str, Any]) -> str:
+    """The decision of a verdict with how sure it is and why: by the end of the error ``band`` at
+    which it could turn, which is the slower engine where the SLO is met or the traffic held."""
+    holds = verdict["slo_met"] if verdict["limits"] else verdict["state"] != State.OVERLOADED
+    far = band.get("slower", band["throughput"]) if holds else band["throughput"]
+    way = "slower" if holds else "faster"
+    at_band, at_half = (f"{many(each)} {way}" for each in (far, band["half"]))
+    if word == Trust.SURE:
+        why = f", even if the engine is {at_band} than predicted"
+    elif word == Trust.LIKELY:
+        why = f": so it is if the engine is {at_half} than predicted, perhaps not if {at_band}"
+    elif _decided(verdict):
+        why = f": it may turn if the engine is {at_half} than predicted"
+    else:
+        why = ": at the predicted times already, chance or the length of the run leaves it open"
+    return f"that {decision(verdict)} is {word}{why}"
 
 
 def decision(verdict: Mapping[str, Any]) -> str | None:

@@ -26,6 +26,7 @@ from sim.metrics.words.engine_notes import (
     untimed_note,
     whole_prompts_note,
 )
+from sim.metrics.words.format_words import wide_note
 from sim.metrics.words.front_end_words import front_end_notes
 from sim.pools import PreparedPool
 from sim.scenario.sections.lengths import FixedLengths
@@ -60,6 +61,7 @@ def notes(run: RunRecord) -> list[str]:
         *order_notes(run),
         routing_note(run),
         *dict.fromkeys(part.pool.deployment.format_note for part in run.parts),
+        wide_note(run.scenario, (part.pool.deployment.gpu for part in run.parts)),
         *dict.fromkeys(
             note
             for d in (pool.deployment for pool in run.pools)

@@ -210,12 +210,16 @@ def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
     return f"the traffic takes between {between} of the capacity"
 
 
+PEAK = "its peak"
+"""What reaches its capacity first where the busiest stretch does."""
+
+
 def _at_capacity_first(verdict: Mapping[str, Any], used: float, top: float | None) -> str:
     """The first to reach its capacity as the traffic grows."""
     one = verdict.get("busiest_replica")
     if one is not None and one["utilisation"] > max(used, top or 0.0):
         return f"replica {one['replica']}, which the router sends the most,"
-    return "it" if top is None or top <= used else "its peak"
+    return "it" if top is None or top <= used else PEAK
 
 
 def headroom_text(verdict: Mapping[str, Any]) -> str:
@@ -250,6 +254,9 @@ def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
     if grows:
         text = f"{times} would take all of as many replicas as were held"
         loose = "; the fleet may start more."
+    elif where == PEAK:
+        text = f"About {times} by {where}, which then takes the whole capacity for a while"
+        loose = ": an estimate without the SLO, and without queues, which may carry more."
     else:
         text = f"About {times}: then {where} takes the whole capacity"
         loose = ", a rough bound, of which the SLO is no part."

@@ -4,15 +4,16 @@ how sure it is, and what to watch. ``--full`` prints everything."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from sim.band_runs import verdicts_at_ends
 from sim.findings import Actions, Cell, Column, Findings, Lines, Part, Table, Thesis
-from sim.metrics.bands.trust import decision
+from sim.metrics.bands.trust import reasoned
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
+from sim.metrics.words.format_words import leading
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
 from sim.planning.answers.run_tables import Spread
@@ -50,6 +51,7 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     own, spread = summary["infersim"], Spread(summary)
     observed = own["verdict"]["state"] == State.OBSERVED
     yield setup_line(own)
+    yield from (line(f"Note: {note}", "warn") for note in leading(own["notes"]))
     yield from verdict_lines(own, spread)
     yield _latencies(summary)
     if own.get("metrics"):
@@ -69,9 +71,9 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _certainty(own: Mapping[str, Any]) -> str:
-    """How sure what the verdict decides is, in a sentence; empty where it decides nothing."""
+    """How sure the decision of the verdict is, and why; empty where it decides nothing."""
     word = (own.get("bands") or {}).get("trust")
-    return "" if word is None else f"that {decision(own['verdict'])} is {word}. "
+    return "" if word is None else f"{reasoned(own['verdict'], word, own['error_band'])}. "
 
 
 def _basis(text: str) -> str:
@@ -141,7 +143,7 @@ def _cost(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
-    """What is not zero and should be, and how many notes there are."""
+    """What is not zero and should be, and how many notes there are besides those of first lines."""
     own = summary["infersim"]
     counts = {
         "rejected": own["requests"]["rejected"],
@@ -150,7 +152,7 @@ def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
         "preempted": own.get("preemptions") or 0,
     }
     told = [f"{count:,} {name}" for name, count in counts.items() if count]
-    notes = len(own["notes"])
+    notes = len(own["notes"]) - len(leading(own["notes"]))
     if notes:
         told.append(f"{notes} note{'s' * (notes > 1)}")
     if told:
@@ -158,8 +160,8 @@ def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def first_lines(findings: Findings) -> Findings:
-    """``findings`` with their headline, and their first table, brief sentences and first action
-    alone, or of theses the verdicts."""
+    """``findings`` with their headline, and their first table, brief sentences, leading notes and
+    first action alone, or of theses the verdicts."""
     parts = [part for section in findings.sections for part in section.parts]
     tables = [p for p in parts if isinstance(p, Table) and p.rows and p.on_terminal]
     actions = [p for p in parts if isinstance(p, Actions) and p.each]
@@ -169,7 +171,9 @@ def first_lines(findings: Findings) -> Findings:
         kept.append(Lines(theses))
     elif tables:
         kept.append(_cut(tables[0]))
-    kept += [part for part in parts if isinstance(part, Lines) and part.brief]
+    lines = [part for part in parts if isinstance(part, Lines)]
+    kept += [part for part in lines if part.brief]
+    kept += [Lines((note,), "warn") for note in _leading(lines)]
     if actions:
         kept.append(_first_of(actions[0]))
     section = findings.sections[0]._replace(parts=tuple(kept))
@@ -178,12 +182,20 @@ def first_lines(findings: Findings) -> Findings:
     return replace(findings, headline=head, sections=(section,))
 
 
+def _leading(lines: Iterable[Lines]) -> Iterator[str]:
+    """The notes of first lines among ``lines`` that are not brief, each once."""
+    yield from dict.fromkeys(
+        note for part in lines if not part.brief for note in leading(part.each)
+    )
+
+
 def every_row(findings: Findings) -> Findings:
     """``findings`` with all rows of their tables on a terminal, which are apart."""
 
     def whole(part: Part) -> Part:
         if not isinstance(part, Table):
             return part
+        part = _of_its_marks(part)
         return part._replace(shown=(), caption=f"\n{part.caption}" if part.caption else "")
 
     sections = (each._replace(parts=tuple(map(whole, each.parts))) for each in findings.sections)
@@ -199,6 +211,20 @@ def _first_of(actions: Actions) -> Actions:
     return actions._replace(each=(first,), also=text)
 
 
+MARKS = ("* ", "~ ")
+"""How numbers begin that the legend in a caption explains."""
+
+
+def _of_its_marks(table: Table) -> Table:
+    """``table`` with a legend, behind the colon of its caption, of only those marks that columns on
+    a terminal have."""
+    there = [place for place, column in enumerate(table.columns) if column.on_terminal]
+    begins = {row[place].text[:2] for row in table.rows for place in there}
+    title, _, legend = (table.caption or "").partition(": ")
+    told = [each for each in legend.split(", ") if each[:2] not in MARKS or each[:2] in begins]
+    return table._replace(caption=": ".join(filter(None, (title, ", ".join(told)))))
+
+
 def _cut(table: Table) -> Table:
     """The first rows of ``table``, of those that a terminal shows, in the columns of first lines;
     of rows that begin alike the first one goes before all others."""
@@ -207,6 +233,7 @@ def _cut(table: Table) -> Table:
         columns=tuple(table.columns[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
     )
+    table = _of_its_marks(table)
     if table.shown:
         rows = [table.rows[place] for place in sorted(table.shown[:ROWS])]
         return table._replace(rows=tuple(rows), shown=())

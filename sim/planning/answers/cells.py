@@ -69,8 +69,11 @@ def by_outcome(points: Sequence[tuple[str, ChartPoint]]) -> tuple[Series, ...]:
 
 
 def setup(document: Document) -> Iterator[tuple[str, str]]:
-    """The model and the GPUs of a study, as far as it says them."""
-    known = [document[key] for key in ("model", "hardware") if document.get(key)]
+    """The model, its formats of fewer than 16 bits and the GPUs of a study, as far as it says
+    them."""
+    narrow = f" ({document['formats']})" if document.get("formats") else ""
+    model = f"{document['model']}{narrow}" if document.get("model") else ""
+    known = [each for each in (model, document.get("hardware")) if each]
     if known:
         yield "Setup", " on ".join(known)
 

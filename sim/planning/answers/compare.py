@@ -218,6 +218,9 @@ SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms")
 """Metrics that a terminal is shown, with TTFT and TPOT at the percentiles of the SLO and the user's
 own; all are on the page and in the result."""
 
+IN_FULL = ("p99_itl_ms",)
+"""Metrics that only ``--full`` adds."""
+
 WITHOUT_SLO = ("p99_e2el_ms",)
 """Metrics in addition without an SLO."""
 
@@ -325,8 +328,10 @@ def _means(document: Document) -> Table:
     apart = any(state in ("failed", State.OVERLOADED) for state in states)
     columns = [*heads, Column("State", False, on_terminal=apart)]
     for entry in document["figures"]:
-        unit, there = "ms" if entry["unit"] == "ms" else "", entry["key"] in shown
-        columns.append(Column(head(entry), True, definition(entry), unit=unit, on_terminal=there))
+        unit, key = "ms" if entry["unit"] == "ms" else "", entry["key"]
+        column = Column(head(entry), True, definition(entry), unit=unit)
+        brief = key in shown
+        columns.append(column._replace(on_terminal=brief or key in IN_FULL, in_brief=brief))
     rows = tuple(
         (
             *_names(document, index),

@@ -25,6 +25,7 @@ from sim.planning.answers.cells import (
     by_outcome,
     latency_columns,
     named,
+    setup,
     share_columns,
     slo_latencies,
     text,
@@ -68,7 +69,7 @@ def findings(document: Document) -> Findings:
             Heading("probes", "Loads", (probes(document),)),
         ),
         (
-            ("Setup", f"{document['model']} on {document['hardware']}"),
+            *setup(document),
             ("Looked for", f"highest {document['max']}"),
         ),
         document.get("asked"),

@@ -17,6 +17,7 @@ from sim.errors import InfersimError, UsageError
 from sim.metrics.own import failures
 from sim.metrics.question.question_text import asked, changed, hardware
 from sim.metrics.repetitions import CONFIDENCE, headlines
+from sim.metrics.words.format_words import formats
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor
 from sim.planning.points.figures import held
@@ -147,6 +148,7 @@ class Comparison:
             "infersim": version(),
             "name": self.scenario.name,
             "model": str(self.scenario.model),
+            "formats": formats(self.scenario, keys),
             "hardware": hardware(self.scenario, keys),
             "asked": asked(self.scenario, keys) | changed(self.scenario, keys),
             "axes": [

@@ -29,6 +29,7 @@ from sim.pools import PreparedPool
 from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.setup import prepare
+from sim.specs.gpu import GpuSpec
 from sim.specs.precision import PLAIN, WIDE_ACTIVATIONS
 from sim.units import show_load, show_time
 
@@ -121,10 +122,13 @@ class Candidate:
     def format_note(self, scenario: Scenario) -> str | None:
         """Note on a number format that the GPU lacks; None where it has it."""
         asked = scenario.override(_precision(self.precision))
-        kernels = catalog.engine(asked.engine, asked.base).kernels
-        gpu = catalog.gpu(self.gpu, asked.base, kernels)
         stored = asked.precision.experts or asked.precision.weights
-        return missing_format(gpu, stored, asked.precision.activations)
+        return missing_format(self.gpu_of(asked), stored, asked.precision.activations)
+
+    def gpu_of(self, scenario: Scenario) -> GpuSpec:
+        """Its GPU, as kernels of the scenario's engine use it."""
+        kernels = catalog.engine(scenario.engine, scenario.base).kernels
+        return catalog.gpu(self.gpu, scenario.base, kernels)
 
     def settings(self, scenario: Scenario) -> Settings:
         """Settings that make the replica of ``scenario`` one of these."""

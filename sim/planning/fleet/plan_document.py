@@ -18,6 +18,7 @@ from sim.metrics.bands.trust import Trust
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
+from sim.metrics.words.format_words import wide_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import FleetQuestion
@@ -277,6 +278,7 @@ def _format_notes(plan: FleetPlan) -> list[str]:
     found = [
         *reading_notes(stored, asked.precision.weights if own else "", asked.precision.experts),
         *(layout.format_note(asked) for layout in layouts),
+        wide_note(asked, (layout.gpu_of(asked) for layout in layouts if layout.precision is None)),
     ]
     return list(dict.fromkeys(note for note in found if note is not None))
 

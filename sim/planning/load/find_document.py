@@ -8,17 +8,20 @@ from typing import Any
 
 from sim import catalog
 from sim.catalog.whole_runs import whole_runs_text
+from sim.deployments import deployment_of
 from sim.metrics.bands.bands import half_of
 from sim.metrics.bands.trust import trust
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.question.question_text import asked, changed, driven_by, hardware
 from sim.metrics.slo.objectives import limits_ms, shown_shares
 from sim.metrics.states import DoubtKind
+from sim.metrics.words.format_words import formats, wide_note
 from sim.planning.load.find import FoundLoad
 from sim.planning.load.loads import further_notes, goes_on
 from sim.planning.load.probe import Probe, opens_at_once
 from sim.planning.load.sentences import first_to_break, sentences, with_answer
 from sim.planning.points.wording import LoadOutcome
+from sim.scenario import Scenario
 from sim.scenario.prices import name_of
 from sim.version import version
 
@@ -173,6 +176,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "description": found.scenario.description,
         "asked": asked(found.scenario) | changed(found.scenario),
         "model": str(found.scenario.model),
+        "formats": formats(found.scenario),
         "gpu": ", ".join(dict.fromkeys(pool.gpu for pool in pools)),
         "gpus": sum(pool.gpus for pool in pools),
         "hardware": hardware(found.scenario),
@@ -181,6 +185,7 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "scaling": found.axis.scaling,
         "traffic_notes": list(found.traffic_notes),
         "notes": [
+            *([] if (wide := _wide_note(found.scenario)) is None else [wide]),
             *further_notes(found.scenario, found.settled.document()["first"]),
             *found.axis.session_note(found.best.load),
         ],
@@ -221,6 +226,10 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "with_answer": with_answer(written),
         "breaks": first_to_break(written),
     }
+
+
+def _wide_note(scenario: Scenario) -> str | None:
+    return wide_note(scenario, (deployment_of(scenario, pool).gpu for pool in scenario.pools))
 
 
 def _whole_runs(found: FoundLoad) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.errors import UsageError
 from sim.metrics.question.question_text import asked, changed, hardware
+from sim.metrics.words.format_words import formats
 from sim.planning.points.executors import Executor
 from sim.planning.points.figures import is_open, meets
 from sim.planning.points.footnote_words import notes_of, sure_of_all
@@ -156,6 +157,7 @@ def document(sweep: Sweep, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "load": None if load is None else load.key,
         "name": sweep.scenario.name,
         "model": str(sweep.scenario.model),
+        "formats": formats(sweep.scenario, keys),
         "hardware": hardware(sweep.scenario, keys),
         "asked": asked(sweep.scenario, keys) | {"changes": sweep.changes(), "still_asks": False},
         "points": len(ordered),

@@ -53,7 +53,7 @@ def asked(name: str | None) -> list[Key]:
     """The keys that ``name`` means: one and all below it, by its path or the last part of it.
 
     By its last part it is the key of all pools, not that of one. None means all of them. Raises
-    UsageError, with the nearest key, where there is none.
+    UsageError where there is none, with the keys of which it is a value, or the nearest key.
 
     >>> [key.path for key in asked("max_num_seqs")]
     ['scheduler.max_num_seqs']
@@ -72,8 +72,18 @@ def asked(name: str | None) -> list[Key]:
         )
         found = [key for key in known if f"{key.path}.".startswith(ends)]
     if not found:
-        raise UsageError(f"{name}: no key of a scenario{_nearest(wanted, known)}")
+        raise UsageError(
+            f"{name}: no key of a scenario{_taken(name, known) or _nearest(wanted, known)}"
+        )
     return found
+
+
+def _taken(value: str, known: Sequence[Key]) -> str:
+    """The keys that allow a ``value`` by its name."""
+    found = dict.fromkeys(
+        key.path for key in known if value in key.values.replace(";", ",").split(", ")
+    )
+    return f", but a value of {', '.join(found)}" if found else ""
 
 
 def _nearest(wanted: str, known: Sequence[Key]) -> str:

@@ -73,7 +73,8 @@ class Precision(LimitedSection):
         "catalogue (`infersim show MODEL`, published_format), the checkpoint's own config.json "
         "(quantization_config) or its id says another, that one, as engines load it. fp8-block: "
         "blocks of 128 x 128, as of Qwen's and DeepSeek's FP8; int4-group: groups of 128, as of "
-        "GPTQ and AWQ; q4_0 to q5_k_m: those of GGUF files, for engine: llama.cpp.",
+        "GPTQ and AWQ; q4_0 to q5_k_m: those of GGUF files, for engine: llama.cpp. Products stay "
+        "in bf16 unless precision.activations says otherwise: fp8 for vllm --quantization fp8.",
     )
     activations: PrecisionName = Field(
         default="bf16",

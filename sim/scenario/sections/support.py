@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import (
     BaseModel,
@@ -16,6 +16,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -82,6 +83,23 @@ class Section(BaseModel):
     """A mapping of the scenario: its keys are known, its values never change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_default(cls, data: Any) -> Any:
+        """Leave out keys whose value is null, which then have their default, unless null is a value
+        of theirs."""
+        if not isinstance(data, Mapping):
+            return data
+        return {key: v for key, v in data.items() if v is not None or not _resettable(cls, key)}
+
+
+def _resettable(section: type[BaseModel], key: object) -> bool:
+    """Whether a key has a default, and no null among its values."""
+    field = section.model_fields.get(str(key))
+    if field is None or field.is_required() or field.default is None:
+        return False
+    return type(None) not in get_args(field.annotation)
 
 
 class LimitedSection(Section):
