@@ -908,7 +908,10 @@ def test_a_fleet_that_survives_a_failure_holds_its_rate_with_one_replica_less() 
     (fleet,) = document(sure)["fleets"]
     assert fleet["survivors"]["replicas"] == best.replicas - 1
     told = " ".join(as_text(plan_view(document(sure))).split())
-    assert f"with 1 replica gone, {best.replicas - 1} hold 40 requests/s" in told
+    left = f"with 1 replica gone, {best.replicas - 1}"
+    is_open = sure.ends[0].one_down == LoadOutcome.OPEN
+    judged = "are too close to call at" if is_open else "hold"
+    assert f"{left} {judged} 40 requests/s" in told
 
 
 @pytest.mark.parametrize("survive", [0, 1])
