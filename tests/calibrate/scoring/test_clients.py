@@ -76,7 +76,7 @@ class TestPlausible:
         }
 
     def test_slots_that_clients_outnumber(self) -> None:
-        """16 run at once, which only results show: as stated all 512 do."""
+        """16 run at once, which only results show: as the script states, all 512 do."""
         many = {"model": "openai/gpt-oss-120b", "batch_or_concurrency": "512"}
         cells = row(**many, notes="InferenceMAX protocol")
         stated, inferred = (conditions(cells, outcomes=each) for each in (False, True))
@@ -84,7 +84,7 @@ class TestPlausible:
             (each.document["scheduler"].get("max_num_seqs"), each.document["run"]["requests"])
             for each in (stated, inferred)
         ]
-        assert found == [(None, 5120), (16, 160)]
+        assert found == [(512, 5120), (16, 160)]
         clients = {"kind": "closed", "concurrency": 512}
         assert inferred.document["workload"]["arrivals"] == clients
         assert conditions(row(**many), outcomes=True).document == conditions(row(**many)).document
