@@ -6,7 +6,7 @@ actions. ``sim.terminal.findings`` prints them, ``reports.pages.planning.finding
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -71,7 +71,7 @@ class Table(NamedTuple):
     no others, in its first lines the first of these; columns that do not fit next to each other go
     on below, under the same names. A table with a ``look`` stands whole there: framed and as wide
     as the terminal, or compact. Its numbers and names stay in one line, ``prose`` folds, and
-    ``note`` is below it."""
+    ``note`` is below it. The ``legend`` says of marks before numbers what they mean."""
 
     name: str
     caption: str
@@ -83,6 +83,19 @@ class Table(NamedTuple):
     keys: int = 1
     look: Literal["", "framed", "compact"] = ""
     note: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+
+    def headed(self, places: Iterable[int] | None = None) -> str:
+        """The caption, with the legend of those marks that cells of the columns at ``places`` begin
+        with; None: of all columns."""
+        at = range(len(self.columns)) if places is None else tuple(places)
+        begins = [row[place].text for row in self.rows for place in at]
+        told = [
+            f"{mark.strip()} {words}"
+            for mark, words in self.legend
+            if any(text.startswith(mark) for text in begins)
+        ]
+        return ": ".join(filter(None, (self.caption, ", ".join(told))))
 
 
 class Drawing(NamedTuple):

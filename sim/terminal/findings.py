@@ -131,7 +131,7 @@ def _whole(found: Table) -> RichTable:
     """A table with a look of its own, all of it."""
     framed, titles = found.look == "framed", [column.title for column in found.columns]
     table = RichTable(
-        title=found.caption or None,
+        title=found.headed() or None,
         title_justify="left",
         expand=framed,
         show_header=any(titles),
@@ -181,7 +181,7 @@ def _tables(found: Table) -> Iterator[RichTable]:
     fewest = len(_blocks(widths, room))
     even = next((less for less in range(1, room) if len(_blocks(widths, less)) == fewest), room)
     for place, block in enumerate(_blocks(widths, even)):
-        yield _table(found, found.caption if place == 0 else None, keys, block)
+        yield _table(found, found.headed(shown) if place == 0 else None, keys, block)
 
 
 def _blocks(widths: Mapping[int, int], room: int) -> list[dict[int, int]]:

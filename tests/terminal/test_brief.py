@@ -241,5 +241,5 @@ def test_a_metric_or_a_value_that_is_no_key_is_found_all_the_same() -> None:
 def test_a_legend_explains_the_marks_that_are_shown(texts: tuple[str, str], caption: str) -> None:
     columns = Column("value"), Column("hidden", in_brief=False)
     rows = tuple((Cell(text, None), Cell("* 3", None)) for text in texts)
-    legend = "Means: * is the best of a column, ~ is tied with it"
-    assert _cut(Table("means", legend, columns, rows)).caption == caption
+    legend = ("* ", "is the best of a column"), ("~ ", "is tied with it")
+    assert _cut(Table("means", "Means", columns, rows, legend=legend)).headed() == caption

@@ -195,7 +195,6 @@ def every_row(findings: Findings) -> Findings:
     def whole(part: Part) -> Part:
         if not isinstance(part, Table):
             return part
-        part = _of_its_marks(part)
         return part._replace(shown=(), caption=f"\n{part.caption}" if part.caption else "")
 
     sections = (each._replace(parts=tuple(map(whole, each.parts))) for each in findings.sections)
@@ -211,20 +210,6 @@ def _first_of(actions: Actions) -> Actions:
     return actions._replace(each=(first,), also=text)
 
 
-MARKS = ("* ", "~ ")
-"""How numbers begin that the legend in a caption explains."""
-
-
-def _of_its_marks(table: Table) -> Table:
-    """``table`` with a legend, behind the colon of its caption, of only those marks that columns on
-    a terminal have."""
-    there = [place for place, column in enumerate(table.columns) if column.on_terminal]
-    begins = {row[place].text[:2] for row in table.rows for place in there}
-    title, _, legend = (table.caption or "").partition(": ")
-    told = [each for each in legend.split(", ") if each[:2] not in MARKS or each[:2] in begins]
-    return table._replace(caption=": ".join(filter(None, (title, ", ".join(told)))))
-
-
 def _cut(table: Table) -> Table:
     """The first rows of ``table``, of those that a terminal shows, in the columns of first lines;
     of rows that begin alike the first one goes before all others."""
@@ -233,7 +218,6 @@ def _cut(table: Table) -> Table:
         columns=tuple(table.columns[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
     )
-    table = _of_its_marks(table)
     if table.shown:
         rows = [table.rows[place] for place in sorted(table.shown[:ROWS])]
         return table._replace(rows=tuple(rows), shown=())

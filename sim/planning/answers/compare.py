@@ -340,8 +340,8 @@ def _means(document: Document) -> Table:
         )
         for index, state in enumerate(states)
     )
-    caption = "Means: * is the best of a column, ~ is tied with it"
-    return Table("means", caption, tuple(columns), rows, keys=len(heads))
+    legend = (MARKS["best"], "is the best of a column"), (MARKS["tied"], "is tied with it")
+    return Table("means", "Means", tuple(columns), rows, keys=len(heads), legend=legend)
 
 
 def _mean(document: Document, entry: Entry, index: int) -> Cell:

@@ -166,10 +166,18 @@ def _first_requests(found: FoundLoad) -> int | None:
 
 def document(found: FoundLoad) -> dict[str, Any]:
     """The answer as plain data; ``load`` is in ``unit``."""
-    fails, pools = found.fails, found.scenario.pools
-    reached = None if fails is None else fails.load / found.best.load - 1
-    refusal = found.best.rejection
-    written: dict[str, Any] = {
+    written = _asked(found) | _answered(found)
+    return written | {
+        "sentences": sentences(written),
+        "with_answer": with_answer(written),
+        "breaks": first_to_break(written),
+    }
+
+
+def _asked(found: FoundLoad) -> dict[str, Any]:
+    """What was asked, and of what."""
+    pools = found.scenario.pools
+    return {
         "command": "find",
         "infersim": version(),
         "scenario": found.scenario.name,
@@ -191,6 +199,14 @@ def document(found: FoundLoad) -> dict[str, Any]:
         ],
         "criterion": "slo" if found.objectives else "stable",
         "promises": [objective.text for objective in found.objectives],
+    }
+
+
+def _answered(found: FoundLoad) -> dict[str, Any]:
+    """What was found."""
+    fails, refusal = found.fails, found.best.rejection
+    reached = None if fails is None else fails.load / found.best.load - 1
+    return {
         "load": found.best.load,
         "sure": bool(found.objectives)
         and holds_up_to(found) == found.best.load
@@ -220,11 +236,6 @@ def document(found: FoundLoad) -> dict[str, Any]:
         "shares": shown_shares(found.objectives),
         "rejection": None if refusal is None else refusal.document(),
         "probes": [_told(found, probe) for probe in found.probes],
-    }
-    return written | {
-        "sentences": sentences(written),
-        "with_answer": with_answer(written),
-        "breaks": first_to_break(written),
     }
 
 
