@@ -286,7 +286,7 @@ def test_a_gpu_and_a_model_are_one_file_each(tmp_path: Path) -> None:
 # -- names are nowhere else -----------------------------------------------------------------------
 
 HOMES = {
-    "sim/schedulers/continuous.py",
+    "sim/schedulers/iteration_level.py",
     "sim/schedulers/whole_batch.py",
     "sim/schedulers/orders.py",
     "sim/routers/affinity.py",

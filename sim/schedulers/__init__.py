@@ -23,12 +23,13 @@ from sim.schedulers.adapters import (
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.ahead_drafts import AsyncDraftedPrefill
 from sim.schedulers.base import ASSUMED, BatchShape, Chunk, Limits, Plan, Scheduler
-from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
+from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.drafts import DraftsByBatch
 from sim.schedulers.fair import FairQueue
 from sim.schedulers.offloading import OffloadedPrefill, Offloading
 from sim.schedulers.orders import ORDERS, FirstCome, Order, make_order
 from sim.schedulers.pipelined import PipelinedPrefill
+from sim.schedulers.prefill_first import PrefillFirst
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.roles import DecodeRole, PrefillRole
 from sim.schedulers.rules import (

@@ -25,7 +25,8 @@ from sim.memory import Allocator
 from sim.request import Request
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Chunk, Limits, Plan
-from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
+from sim.schedulers.continuous import ChunkedPrefill
+from sim.schedulers.iteration_level import IterationLevel
 from sim.schedulers.sglang import Sglang
 from sim.schedulers.sglang_overlap import SglangOverlap
 

@@ -20,7 +20,8 @@ from sim.memory.caching import CachingAllocator
 from sim.memory.state_caching import StateCachingAllocator
 from sim.request import Request
 from sim.schedulers.base import Limits, Plan
-from sim.schedulers.continuous import ChunkedPrefill, IterationLevel
+from sim.schedulers.continuous import ChunkedPrefill
+from sim.schedulers.iteration_level import IterationLevel
 
 
 class Ahead(IterationLevel):

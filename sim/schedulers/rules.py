@@ -20,7 +20,8 @@ from sim.schedulers.abilities import (
 )
 from sim.schedulers.ahead import AsyncChunkedPrefill
 from sim.schedulers.base import Scheduler
-from sim.schedulers.continuous import ChunkedPrefill, PrefillFirst
+from sim.schedulers.continuous import ChunkedPrefill
+from sim.schedulers.prefill_first import PrefillFirst
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.sglang import Sglang
 from sim.schedulers.sglang_overlap import SglangOverlap

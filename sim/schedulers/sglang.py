@@ -21,7 +21,7 @@ from sim.memory import Allocator
 from sim.memory.radix import RadixAllocator
 from sim.request import Request
 from sim.schedulers.base import BatchShape, Chunk, Limits, Plan
-from sim.schedulers.continuous import IterationLevel
+from sim.schedulers.iteration_level import IterationLevel
 from sim.schedulers.prefix_order import sort_by_prefix
 from sim.schedulers.queues import Resorted
 from sim.schedulers.sglang_estimates import CLIP, Budget, KnownLengths, NewTokenRatio, States

@@ -67,7 +67,7 @@ def test_a_users_policy_that_fails_is_an_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_policy.py").write_text(
-        "from sim.schedulers.continuous import IterationLevel\n"
+        "from sim.schedulers.iteration_level import IterationLevel\n"
         "class Broken(IterationLevel):\n"
         "    def schedule(self, now):\n"
         "        raise ZeroDivisionError('by design')\n"
@@ -148,7 +148,7 @@ def test_processes_serve_single_calls_and_points() -> None:
 def test_a_killed_process_is_told(tmp_path: Path) -> None:
     (tmp_path / "deadly_policy.py").write_text(
         "import os, signal\n"
-        "from sim.schedulers.continuous import IterationLevel\n"
+        "from sim.schedulers.iteration_level import IterationLevel\n"
         "class Deadly(IterationLevel):\n"
         "    def schedule(self, now):\n"
         f"        if os.getpid() != {os.getpid()}:\n"

@@ -113,7 +113,7 @@ def test_a_point_that_kills_every_worker_is_recorded(
 ) -> None:
     (tmp_path / "deadly_for_workers.py").write_text(
         "import os, signal\n"
-        "from sim.schedulers.continuous import IterationLevel\n"
+        "from sim.schedulers.iteration_level import IterationLevel\n"
         "class Deadly(IterationLevel):\n"
         "    def schedule(self, now):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
