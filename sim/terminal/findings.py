@@ -135,9 +135,9 @@ def _whole(found: Table) -> RichTable:
         title_justify="left",
         expand=framed,
         show_header=any(titles),
-        box=box.HEAVY_HEAD if framed else box.SIMPLE_HEAD,
+        box=box.HEAVY_HEAD if framed else None,
         show_edge=framed,
-        padding=(0, 1) if framed else (0, 1, 0, 0),
+        padding=(0, 1) if framed else (0, 2, 0, 0),
         caption=found.note or None,
     )
     for column in found.columns:

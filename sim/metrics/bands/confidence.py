@@ -43,11 +43,12 @@ def error_band(
     """How far the times of iterations may be off, as a share of them: with a chance of 90 %
     (``throughput``, ``ttft`` and ``tpot`` alike) and of 50 % (``half``), and what each part of the
     band comes to alone (``parts``). The wider side of the band of token times counts on both.
-    With ``links`` that are open, ``slower`` is how far they may be longer."""
+    With ``links`` that are open, ``slower`` is how far they may be longer. ``basis`` says what was
+    compared, and ``text`` also what follows."""
     total = attribution.seconds
     if not total:
         empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
-        return {**empty, "parts": {}, "text": "Nothing was run."}
+        return {**empty, "parts": {}, "basis": "", "text": "Nothing was run."}
     usual = reach("mean_tpot_ms", at)
     widest = max(usual.ends("band90"))
     parts = shares(usual.parts, usual.ninety, usual.centre)
@@ -57,7 +58,10 @@ def error_band(
     known = attribution.measured / kernels if kernels > 0 else 0.0
     measured = 0.0 if at.relative else known
     where = f" on the {at.relative}, whose kernels these are" if at.relative else ""
-    text = _band_text(math.expm1(slower), half, parts, at)
+    basis, follows = _compared(math.expm1(slower), at)
+    alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
+    text = f"{basis}: {follows}, and within {half:.0%} in five of ten" if follows else basis
+    text += f" ({alone})."
     if links is not None:
         text += (
             f" Nothing says whether the cards reach each other over PCIe: if they do not as "
@@ -71,53 +75,45 @@ def error_band(
         "measured": measured,
         "parts": parts,
         **({"slower": math.expm1(slower)} if slower > widest else {}),
+        "basis": f"{basis}.",
         "text": text
         + f" {known:.0%} of the kernel time is in shapes that were measured{where}."
         + (AT_A_RATE if at.driven == "online" else ""),
     }
 
 
-def _band_text(error: float, half: float, parts: Mapping[str, float], at: Question) -> str:
-    """What the band rests on, the nearest runs that were compared first."""
-    where = at.place
-    alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
-    known = learnt()
+def _compared(error: float, at: Question) -> tuple[str, str]:
+    """What the band rests on, the nearest runs that were compared first, and what follows for
+    predicted times that may be off by ``error``."""
+    where, known, far = at.place, learnt(), f"{error:.0%}"
+    usual = f"expect predicted times to be within {far} nine times in ten"
     releases = known.releases(where, "tpot")
     if at.own:
-        like = (
-            "The engine was fitted to runs of your own: predicted times should be within "
-            f"{error:.0%}"
+        return (
+            "The engine was fitted to runs of your own",
+            f"predicted times should be within {far}",
         )
-    elif releases:
+    if releases:
         runs = f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared"
+        if where.release in releases:
+            return runs, f"predicted times are within about {far} in nine of ten such runs"
         named = " and ".join(
             "a release not stated" if each == UNSTATED else f"release {each}" for each in releases
         )
-        like = (
-            f"{runs}: predicted times are within about {error:.0%} in nine of ten such runs"
-            if where.release in releases
-            else f"{runs}, in {named}, not in {where.release or 'this one'}: expect predicted "
-            f"times to be within {error:.0%} nine times in ten"
+        return f"{runs}, in {named}, not in {where.release or 'this one'}", usual
+    if at.compared:
+        runs = f"Published runs of {where.engine} on {where.gpu} were compared"
+        return f"{runs}, of other models or figures", usual
+    lacks = [
+        f"no run {words}"
+        for words, there in (
+            (f"of {where.engine}", known.compared(engine=where.engine)),
+            (f"on {where.gpu}", known.compared(gpu=where.gpu)),
         )
-    elif at.compared:
-        like = (
-            f"Published runs of {where.engine} on {where.gpu} were compared, of other models or "
-            f"figures: expect predicted times to be within {error:.0%} nine times in ten"
-        )
-    else:
-        lacks = [
-            f"no run {words}"
-            for words, there in (
-                (f"of {where.engine}", known.compared(engine=where.engine)),
-                (f"on {where.gpu}", known.compared(gpu=where.gpu)),
-            )
-            if not there
-        ] or [f"no run of {where.engine} on {where.gpu}"]
-        return (
-            f"Nothing like this was ever compared with a measurement ({', '.join(lacks)}): read "
-            f"times as right within a factor of {1 + error:.1f} ({alone})."
-        )
-    return f"{like}, and within {half:.0%} in five of ten ({alone})."
+        if not there
+    ] or [f"no run of {where.engine} on {where.gpu}"]
+    like = f"Nothing like this was ever compared with a measurement ({', '.join(lacks)})"
+    return f"{like}: read times as right within a factor of {1 + error:.1f}", ""
 
 
 def provenance(d: Deployment) -> str:

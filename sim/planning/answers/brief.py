@@ -3,7 +3,6 @@ how sure it is, and what to watch. ``--full`` prints everything."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -64,7 +63,9 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     ]
     if bounds and not observed:
         yield line(f"Bound by: {', '.join(bounds)}")
-    yield line(f"How sure: {_certainty(own)}{_basis(own['error_band']['text'])}.", "none")
+    band = own["error_band"]
+    basis = band.get("basis", band["text"])  # which runs of before lack
+    yield line(f"How sure: {_certainty(own)}{basis}", "none")
     if own["ends"] is not None and (told := verdicts_at_ends(own)):
         yield line(told, "" if own["ends"]["decided"] else "warn")
     yield from _watch(summary)
@@ -74,11 +75,6 @@ def _certainty(own: Mapping[str, Any]) -> str:
     """How sure the decision of the verdict is, and why; empty where it decides nothing."""
     word = (own.get("bands") or {}).get("trust")
     return "" if word is None else f"{reasoned(own['verdict'], word, own['error_band'])}. "
-
-
-def _basis(text: str) -> str:
-    """What an error band rests on, without the parts that it is made of."""
-    return re.sub(r" \([^()]*%.*", "", text, flags=re.DOTALL).rstrip(".")
 
 
 def _latencies(summary: Mapping[str, Any]) -> Table:
@@ -143,7 +139,7 @@ def _cost(summary: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
-    """What is not zero and should be, and how many notes there are besides those of first lines."""
+    """What is not zero and should be."""
     own = summary["infersim"]
     counts = {
         "rejected": own["requests"]["rejected"],
@@ -152,11 +148,8 @@ def _watch(summary: Mapping[str, Any]) -> Iterator[Part]:
         "preempted": own.get("preemptions") or 0,
     }
     told = [f"{count:,} {name}" for name, count in counts.items() if count]
-    notes = len(own["notes"]) - len(leading(own["notes"]))
-    if notes:
-        told.append(f"{notes} note{'s' * (notes > 1)}")
     if told:
-        yield line(f"Watch: {', '.join(told)}", "warn" if len(told) > (notes > 0) else "none")
+        yield line(f"Watch: {', '.join(told)}", "warn")
 
 
 def first_lines(findings: Findings) -> Findings:
