@@ -195,7 +195,7 @@ def explain_scenario(
         try:
             found = asked(key)
         except UsageError as error:
-            raise UsageError(f"{error}{_measured(str(key))}") from None
+            raise _measured(str(key)) or error from None
         if as_json:
             listed = [entry.document() for entry in found]
             typer.echo(json.dumps({"command": "explain scenario", "keys": listed}))
@@ -204,12 +204,13 @@ def explain_scenario(
         print_view((reference_view if full else first_view)(found, key is None), full=full)
 
 
-def _measured(name: str) -> str:
-    """The metrics of a run that a name which is no key of a scenario stands for; empty for none."""
+def _measured(name: str) -> UsageError | None:
+    """The error on a name which is no key of a scenario and stands for metrics of a run."""
     from sim.metrics.terms.definitions import METRICS
 
     found = [each.key for each in METRICS if f"_{name.lower()}_" in f"_{each.key}_"]
-    return f"; in the result of a run (--json) are {', '.join(found)}" if found else ""
+    told = f"{name}: no key of a scenario; in the result of a run (--json) are {', '.join(found)}"
+    return UsageError(told) if found else None
 
 
 def explain_limits(

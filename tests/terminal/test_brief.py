@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from sim.cli import app
 from sim.findings import Cell, Column, Table
 from sim.planning.answers.brief import MORE, _cut
-from tests.places import CHAT
+from tests.places import CHAT, ROOT
 
 SHORT = ["--set", "run.requests=300"]
 
@@ -243,3 +244,13 @@ def test_a_legend_explains_the_marks_that_are_shown(texts: tuple[str, str], capt
     rows = tuple((Cell(text, None), Cell("* 3", None)) for text in texts)
     legend = ("* ", "is the best of a column"), ("~ ", "is tied with it")
     assert _cut(Table("means", "Means", columns, rows, legend=legend)).headed() == caption
+
+
+def test_what_turns_reuse_is_said_first() -> None:
+    agent = str(ROOT / "scenarios" / "agent.yaml")
+    turns = ["run", agent, "--set", "run.requests=200", "--no-save", "--no-ends"]
+    (reused,) = (line for line in printed(*turns) if line.startswith("Prefix hits"))
+    assert re.fullmatch(r"Prefix hits 9\d%; TTFT p50 of first turns .* ms, of later .* ms", reused)
+    uncached = printed(*turns, "--set", "kv_cache.enable_prefix_caching=false")
+    assert not any("Prefix hits" in line for line in uncached)
+    assert any(line.startswith("TTFT p50 of first turns") for line in uncached)

@@ -53,6 +53,7 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     yield from (line(f"Note: {note}", "warn") for note in leading(own["notes"]))
     yield from verdict_lines(own, spread)
     yield _latencies(summary)
+    yield from _reused(own)
     if own.get("metrics"):
         yield _own_metrics(own["metrics"])
     yield from _cost(summary)
@@ -102,6 +103,20 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
         Column("limit"),
     )
     return Table("latency", "", columns, tuple(rows), look="compact")
+
+
+def _reused(own: Mapping[str, Any]) -> Iterator[Part]:
+    """What was found in a prefix cache, and the first tokens of turns that begin a session or go on
+    with it."""
+    hits = (own.get("prefix_cache") or {}).get("hit_rate") or 0.0
+    told = [f"Prefix hits {hits:.0%}"] if hits >= 0.005 else []
+    if "sessions" in own:
+        turns = [own["sessions"][f"{which}_turns"]["p50_ttft_ms"] for which in ("first", "later")]
+        if None not in turns:
+            first, later = map(milliseconds, turns)
+            told.append(f"TTFT p50 of first turns {first}, of later ones {later}")
+    if told:
+        yield line("; ".join(told), "none")
 
 
 def _own_metrics(metrics: Mapping[str, float | None]) -> Lines:
