@@ -69,13 +69,16 @@ def by_outcome(points: Sequence[tuple[str, ChartPoint]]) -> tuple[Series, ...]:
 
 
 def setup(document: Document) -> Iterator[tuple[str, str]]:
-    """The model, its formats of fewer than 16 bits and the GPUs of a study, as far as it says
-    them."""
-    narrow = f" ({document['formats']})" if document.get("formats") else ""
-    model = f"{document['model']}{narrow}" if document.get("model") else ""
-    known = [each for each in (model, document.get("hardware")) if each]
+    """The model and the GPUs of a study, as far as it says them."""
+    known = [each for each in (model_text(document), document.get("hardware")) if each]
     if known:
         yield "Setup", " on ".join(known)
+
+
+def model_text(document: Document) -> str:
+    """The model of an answer, with its formats of fewer than 16 bits; empty where it has none."""
+    model: str = document.get("model") or ""
+    return f"{model} ({document['formats']})" if model and document.get("formats") else model
 
 
 def text(value: str) -> Cell:

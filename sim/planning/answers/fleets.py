@@ -11,6 +11,7 @@ from sim.findings import Cell, Column, Findings, Heading, Headline, Lines, Table
 from sim.planning.answers.cells import (
     Document,
     latency_columns,
+    model_text,
     named,
     share_columns,
     slo_latencies,
@@ -38,7 +39,7 @@ def fleets_found(
         headline,
         tuple(sections),
         (
-            ("Setup", f"{document['model']}, {document['engine']}"),
+            ("Setup", f"{model_text(document)}, {document['engine']}"),
             ("Asked", f"{asked} ({show_load(document['target'])})"),
             ("Router", document["router"].replace("-", " ")),
             (name, f"{count:,}"),

@@ -11,7 +11,7 @@ from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.slo_text import headroom_text, slo_text, usd_per_good_request
-from sim.planning.answers.cells import STATES
+from sim.planning.answers.cells import STATES, model_text
 from sim.planning.answers.run_tables import (
     Spread,
     classes,
@@ -64,8 +64,7 @@ def line(text: str, tone: str = "") -> Lines:
 
 def setup_line(own: Own) -> Part:
     """What was run: the scenario's name, model, fleet, engine and batching."""
-    narrow = f" ({own['formats']})" if own.get("formats") else ""
-    setup = f"{own['model']}{narrow} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
+    setup = f"{model_text(own)} on {fleet_text(own)}, {own['engine']}, {own['batching']}"
     return TonedLine(((own["scenario"], "strong"), (f"  {setup}", "")))
 
 

@@ -18,7 +18,7 @@ from sim.metrics.bands.trust import Trust
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
-from sim.metrics.words.format_words import wide_note
+from sim.metrics.words.format_words import formats, wide_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import FleetQuestion
@@ -60,6 +60,7 @@ def head(
         "asked": asked(scenario, varied) | changed(scenario, varied),
         "file": file,
         "model": str(scenario.model),
+        "formats": formats(scenario, varied),
         "engine": engine,
         "router": scenario.router,
         "rate": rate,
@@ -73,7 +74,9 @@ def document(
     it was read."""
     question, limits = plan.question, plan.question.constraints
     trusted, paid = bands(plan), money(plan)
-    varied = () if question.rate == plan.own_rate else ("workload.arrivals",)
+    varied = [] if question.rate == plan.own_rate else ["workload.arrivals"]
+    if any(layout.precision is not None for layout in question.layouts):
+        varied.append("precision")
     wins = {(each["gpu"], each["fleet"]): each["wins_below"] for each in paid["prices"]}
     fleets = [
         _fleet(plan, rank, each, band, given)
