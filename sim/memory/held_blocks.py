@@ -36,14 +36,17 @@ class HeldBlocks:
     def give_back_up_to(self, pool: RunPool, first: int) -> None:
         """Blocks before ``first`` are no longer held, the last of them free first."""
         runs = self.runs
-        if runs:
-            run, low = runs[0]
-            if run.low == low < first < run.high and run.holders == 1:
-                pool.shed(run, first)
-                runs[0] = run, first
-                pool.blank += low - self.first
-                self.first = first
-                return
+        if not runs:
+            pool.blank += first - self.first
+            self.first = first
+            return
+        run, low = runs[0]
+        if run.low == low < first < run.high and run.holders == 1:
+            pool.shed(run, first)
+            runs[0] = run, first
+            pool.blank += low - self.first
+            self.first = first
+            return
         gone: list[Run] = []
         while runs and (runs[0][1] < first):
             run, low = runs.popleft()

@@ -306,7 +306,7 @@ class HybridCachingAllocator(WindowedAllocator):
         """Give each decoding sequence the blocks of the next ``iterations``, in order of admission;
         False at the first that lacks any."""
         self._missing = None
-        if self._even and self._apart != self._grown:
+        if self._apart != self._grown:
             blocks = self._demand(iterations)
             if blocks <= self._pool.free:
                 if blocks:
@@ -324,13 +324,18 @@ class HybridCachingAllocator(WindowedAllocator):
         return True
 
     def _demand(self, iterations: int) -> int:
-        """Blocks that the next ``iterations`` take, where all groups take theirs together."""
-        return self._number * passed(self._takes[0], self._grown, iterations)
+        """Blocks that the next ``iterations`` take."""
+        if self._even:  # all groups take theirs together
+            return self._number * passed(self._takes[0], self._grown, iterations)
+        return sum(
+            group.number * passed(takes, self._grown, iterations)
+            for group, takes in zip(self.groups, self._takes, strict=True)
+        )
 
     def _serve_before(self, held: Holding, tokens: int) -> bool:
         """Serve the decoding sequences that were admitted before ``held``, which asks for
         ``tokens``; False at the first that lacks blocks."""
-        if self._even and self._apart != self._grown:
+        if self._apart != self._grown:
             need = self._demand(1)
             for group, members in self._places:
                 more = -(-(held.tokens + tokens) // group.block) - held.shares[members[0]].length
@@ -364,12 +369,12 @@ class HybridCachingAllocator(WindowedAllocator):
             self._found = None
             for group, members in self._windows.groups:
                 first = behind(group, tokens)
+                if first <= held.shares[members[0]].first:
+                    continue
                 if first * group.block >= held.entered:  # it would give back what is not entered
                     self._enter(request, held, tokens)
                 for member in members:
-                    share = held.shares[member]
-                    if first > share.first:
-                        share.give_back_up_to(self._pool, first)
+                    held.shares[member].give_back_up_to(self._pool, first)
             held.turn += 1 + self._windows.until_turn(tokens + 1)
 
     def growth(self, iterations: int) -> int:
@@ -391,14 +396,6 @@ class HybridCachingAllocator(WindowedAllocator):
         blocks += sum(number for (run, _), number in released.items() if number < run.holders)
         blocks += sum(number - 1 for (run, _), number in released.items() if number == run.holders)
         return blocks * self.block_size
-
-    def horizon(self, iterations: int) -> int:
-        """How many of the next ``iterations`` decode iterations the free blocks feed for certain,
-        whatever is given back."""
-        if self._even:
-            return super().horizon(iterations)
-        rounds = self._pool.free // max(1, self._number * self._decoding)
-        return min(iterations, max(0, rounds * self._shortest - 1))
 
     def until_more(self, iterations: int) -> int:
         """Until a sequence gives back a block, if that may be what the head of the queue lacks;
