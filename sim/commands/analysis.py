@@ -84,6 +84,11 @@ PipelineParallel = Annotated[
     typer.Option("--pipeline-parallel", min=1, max=LARGEST, help="Stages of consecutive layers."),
 ]
 
+LayerSplit = Annotated[
+    int,
+    typer.Option("--layer-split", min=1, max=LARGEST, help="GPUs that work in turn (llama.cpp)."),
+]
+
 ExpertParallel = Annotated[
     bool,
     typer.Option(
@@ -125,6 +130,7 @@ class ServedOptions(NamedTuple):
     kv_cache: KvCache = None
     tensor_parallel: Tp = 1
     pipeline_parallel: PipelineParallel = 1
+    layer_split: LayerSplit = 1
     expert_parallel: ExpertParallel = False
     data_parallel: DataParallel = 1
     link: Link = None
@@ -198,7 +204,7 @@ def _layout(served: ServedOptions) -> Layout:
             "--data-parallel at 1"
         )
     whole = tensor * data if served.expert_parallel else 1
-    return Layout(tensor, served.pipeline_parallel, data, whole)
+    return Layout(tensor, served.pipeline_parallel, data, whole, served.layer_split)
 
 
 PASS_TOKENS = 8192

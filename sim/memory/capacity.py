@@ -302,17 +302,18 @@ class Sizing(NamedTuple):
 
 
 def _of_one(d: Deployment, kept: KvGroups, asked: Sizing) -> Capacity:
-    """The memory of one GPU of ``d``, a stage of a pipeline or all there is."""
+    """The memory of one GPU of ``d``, a stage of a pipeline or all there is, or of all GPUs that
+    work in turn: each of these has buffers of its own."""
     block_size, num_gpu_blocks, scale = asked.block_size, asked.num_gpu_blocks, asked.scale
     max_num_batched_tokens, max_num_seqs = asked.max_num_batched_tokens, asked.max_num_seqs
     found = Capacity(
-        memory=d.gpu.memory,
+        memory=d.gpu.memory * d.layout.split,
         utilization=asked.gpu_memory_utilization,
         of_free=d.engine.fraction_of_free,
         of_static=d.engine.fraction_of_static,
         weights=d.weight_bytes(),
-        activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs),
-        reserve=reserve_bytes(d, max_num_seqs),
+        activations=activation_bytes(d, max_num_batched_tokens, max_num_seqs) * d.layout.split,
+        reserve=reserve_bytes(d, max_num_seqs) * d.layout.split,
         kv_bytes_per_token=kept.token,
         block_size=kept.block or block_size,
         num_gpu_blocks=int((num_gpu_blocks or 0) * scale),

@@ -186,7 +186,7 @@ def _either_way(d: Deployment, passes: Sequence[Batch]) -> str | None:
     """How long passes take if cards on PCIe reach each other and if they do not, where nothing says
     which; None elsewhere."""
     gpu = d.gpu
-    if d.layout.gpus == 1 or not gpu.link.kind == gpu.host_link.kind == "pcie":
+    if not d.layout.linked or not gpu.link.kind == gpu.host_link.kind == "pcie":
         return None
     told = []
     for direct in (True, False):

@@ -187,6 +187,13 @@ def _split(draft: Draft, flag: str, text: str) -> None:
         draft.left_out[f"{flag} {text}"] = "GPUs take layers in turn (split-mode layer)"
 
 
+def _shares(draft: Draft, flag: str, text: str) -> None:
+    shares = text.split(",")
+    draft.put("fleet.layer_split", len(shares), f"{flag} {text}")
+    if len(set(shares)) > 1:
+        draft.left_out[f"{flag} {text}"] = "GPUs hold equal parts of the model"
+
+
 PARALLEL: dict[str, Meaning] = {
     "tensor-parallel-size": _count("fleet.tensor_parallel"),
     "tp": _count("fleet.tensor_parallel"),
@@ -360,6 +367,8 @@ LLAMA_CPP: dict[str, Meaning] = {
     "cache-type-k": _format("precision.kv_cache"),
     "sm": _split,
     "split-mode": _split,
+    "ts": _shares,
+    "tensor-split": _shares,
 }
 
 OPTIONS: Mapping[str, Mapping[str, Meaning]] = {
@@ -531,8 +540,6 @@ NOT_SIMULATED = {
     "ot": _IN_HOST,
     "override-tensor": _IN_HOST,
     "rpc": "one machine is simulated",
-    "ts": "GPUs hold equal parts of the model",
-    "tensor-split": "GPUs hold equal parts of the model",
     "cache-reuse": "a cached prefix is used up to the first token that differs",
     "ctv": "values are kept in the format of the keys (--cache-type-k)",
     "cache-type-v": "values are kept in the format of the keys (--cache-type-k)",

@@ -284,7 +284,7 @@ def read_kv_tokens(started: Started, draft: Draft, spec: ModelSpec | None) -> No
 def compare_gpus(started: Started, draft: Draft, card: Known) -> None:
     """Note where a container asks for other GPUs than its command uses; a chip of TPU7x is two
     devices of vLLM (docs.cloud.google.com/tpu/docs/tpu7x)."""
-    keys = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    keys = ("tensor_parallel", "pipeline_parallel", "data_parallel", "layer_split")
     used = 1
     for key in keys:
         used *= draft.values.get(f"fleet.{key}", Known(1, "")).value
@@ -292,6 +292,8 @@ def compare_gpus(started: Started, draft: Draft, card: Known) -> None:
     if ranks and card.value == "tpu-v7x" and started.gpus and used == 2 * started.gpus:
         origin = f"{ranks.origin} {ranks.value}, two ranks a chip"
         draft.put("fleet.tensor_parallel", ranks.value // 2, origin)
+    elif started.gpus and used == 1 and started.engine == "llama.cpp":
+        draft.put("fleet.layer_split", started.gpus, f"the container's {started.gpus} GPUs")
     elif started.gpus and started.gpus != used:
         draft.notes.append(
             f"The container asks for {started.gpus} GPUs and its command uses {used}; it is read "

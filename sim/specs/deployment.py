@@ -105,7 +105,7 @@ class Deployment:
 
     def _check_gguf(self) -> None:
         """Raise ValueError for formats of GGUF under an engine that is not known to compute them,
-        and for layouts that llama.cpp's engine does not have."""
+        and for layouts that llama.cpp's engine has alone or does not have."""
         stored = (*self.formats.values(), self.kv_cache)
         narrow = next((each for each in stored if each in GGUF), None)
         if self.engine.gguf is None:
@@ -114,11 +114,16 @@ class Deployment:
                     f"precision: {narrow} is a format of GGUF files, and not modelled under "
                     f"{self.engine.name}; use engine: llama.cpp"
                 )
-        elif self.layout.gpus > 1:
+            if self.layout.split > 1:
+                raise ValueError(
+                    f"layer_split: GPUs that work in turn are llama.cpp's; {self.engine.name} has "
+                    "tensor_parallel and pipeline_parallel"
+                )
+        elif self.layout.gpus > self.layout.split:
             raise ValueError(
-                f"{self.engine.name} splits a model over GPUs by layers, and one batch goes "
-                f"through them after the other, which is modelled for no engine; {self.model.name} "
-                "needs one larger GPU, or fewer bits of the weights"
+                f"{self.engine.name} splits a model over GPUs by layers, which work in turn: set "
+                f"layer_split: {self.layout.gpus} instead of tensor_parallel, pipeline_parallel or "
+                "data_parallel"
             )
 
     @property

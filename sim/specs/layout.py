@@ -27,7 +27,9 @@ class Layout:
     consecutive layers each. ``data`` ranks of attention data parallelism have a scheduler, requests
     and KV cache of their own, and a copy of all but the experts. ``expert`` groups of GPUs hold
     whole experts each; 1 cuts every expert along its width. The experts of a layer are spread over
-    all tensor and data ranks, whichever way, as vLLM does.
+    all tensor and data ranks, whichever way, as vLLM does. With a ``split`` as many GPUs have
+    consecutive layers each and work in turn, on one batch: to a pass they are one GPU with the
+    memory of all (llama.cpp's ``--split-mode layer``).
 
     Raises ValueError for numbers that do not go together.
 
@@ -39,6 +41,7 @@ class Layout:
     pipeline: int = 1
     data: int = 1
     expert: int = 1
+    split: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -60,7 +63,12 @@ class Layout:
     @property
     def gpus(self) -> int:
         """GPUs of the replica."""
-        return self.ranks * self.pipeline
+        return self.ranks * self.pipeline * self.split
+
+    @property
+    def linked(self) -> bool:
+        """Whether GPUs wait for what others send in every pass."""
+        return self.ranks * self.pipeline > 1
 
     @property
     def batches(self) -> int:
@@ -79,7 +87,7 @@ class Layout:
         >>> Layout(tensor=2, data=4, expert=8).text, Layout(tensor=8, expert=2).text
         ('TP 2 x DP 4, EP', 'TP 8, EP 2')
         """
-        parts = {"TP": self.tensor, "PP": self.pipeline, "DP": self.data}
+        parts = {"TP": self.tensor, "PP": self.pipeline, "DP": self.data, "split": self.split}
         shown = " x ".join(f"{name} {count}" for name, count in parts.items() if count > 1)
         experts = "" if self.expert == 1 else ", EP"
         if 1 < self.expert < self.ranks:

@@ -188,3 +188,24 @@ def test_the_command_that_starts_it() -> None:
     own = {"kv_cache.allocator": "contiguous", "scheduler.max_num_seqs": 8}
     found = launch_commands(load_scenario(BASE).override(own))
     assert found["llama.cpp"].startswith("llama-server -m MODEL.gguf -c 65536 -np 8 -b 2048")
+
+
+def test_cards_that_work_in_turn_are_one_with_the_memory_of_all() -> None:
+    card = {"model": "qwen3-32b", "fleet": {"gpu": "rtx-3090"}, "max_model_len": 2048}
+    one = load_scenario(BASE | card)
+    alone, both = (
+        sim.simulate(each).summary for each in (one, one.override({"fleet.0.layer_split": 2}))
+    )
+    assert both["mean_tpot_ms"] == alone["mean_tpot_ms"]
+    assert both["infersim"]["gpus"] == 2
+    caches = [prepare(one.override({"fleet.0.layer_split": n})).only.capacity for n in (1, 2)]
+    weights = 32.76e9 * 4.8944 / 8  # bytes
+    assert caches[1].kv_cache - 2 * caches[0].kv_cache == pytest.approx(weights, rel=0.01)
+    spent = [each["infersim"]["energy"]["joules_per_output_token"] for each in (alone, both)]
+    assert spent[0] < spent[1] < 2 * spent[0]
+
+
+def test_cards_in_turn_are_of_llama_cpp_alone() -> None:
+    two = {"fleet": {"gpu": "rtx-4090", "layer_split": 2}, "precision": {}, "engine": "vllm"}
+    with pytest.raises(UsageError, match=r"layer_split: GPUs that work in turn are llama.cpp's"):
+        sim.simulate(load_scenario(BASE | two))

@@ -143,7 +143,7 @@ def provenance(d: Deployment) -> str:
     if any(isinstance(group.mlp, MixtureOfExperts) for group in d.model.layers):
         experts = fit_for(d)
         used["experts"] = None if experts is None else experts.fit
-    if d.layout.gpus > 1:
+    if d.layout.linked:
         used["all-reduce"] = profile.find("all_reduce", "bf16")
     errors = ", ".join(
         f"{name} {fit.holdout.median:.1%}" for name, fit in used.items() if fit is not None

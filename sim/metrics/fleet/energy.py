@@ -35,14 +35,14 @@ class PoolEnergy:
 def pool_energy(part: PoolRun) -> PoolEnergy:
     """The energy of a pool's GPUs in a run, idle ones included."""
     d, draws = part.pool.deployment, part.draws
-    idle = PowerModel(d).idle
-    gpus = d.layout.gpus / d.layout.batches
+    idle, gpus = PowerModel(d).idle, d.layout.tensor
     busy = float((part.durations - waited(part.plans)).sum())
+    others = (d.layout.split - 1) * idle * part.span  # wait for their turn
     return PoolEnergy(
         busy=gpus * float(draws.joules.sum()),
-        idle=gpus * idle * max(0.0, part.span - busy),
+        idle=gpus * idle * max(0.0, part.span - busy) + others,
         most=max(idle, draws.most),
-        resting=gpus * idle * part.span,
+        resting=gpus * idle * part.span + others,
     )
 
 
@@ -108,7 +108,7 @@ def _cut_off(part: PoolRun, drawn: PoolEnergy) -> float:
     fast as ever. At most, their work takes as many joules as without it, and longer."""
     if part.pool.deployment.gpu.clocks == 1 or not drawn.busy:
         return 0.0
-    gpus = part.pool.deployment.layout.gpus / part.pool.deployment.layout.batches
+    gpus = part.pool.deployment.layout.tensor
     return max(0.0, gpus * part.draws.freed - drawn.busy) / (drawn.busy + drawn.idle)
 
 
@@ -162,7 +162,7 @@ def _changes(run: RunRecord, after: float, until: float) -> tuple[Floats, Floats
     times, changes = [], []
     for part in run.parts:
         d, plans = part.pool.deployment, part.plans
-        gpus, resting = d.layout.gpus / d.layout.batches, PowerModel(d).idle
+        gpus, resting = d.layout.tensor, PowerModel(d).idle
         for name, sign in (("start", gpus), ("end", -gpus)):
             at = plans[name]
             rows = np.flatnonzero((at > after) & (at <= until))

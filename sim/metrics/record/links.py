@@ -50,7 +50,7 @@ def hardware_notes(parts: Sequence[PoolRun], scale: float) -> list[str]:
 def _notes(part: PoolRun, scale: float) -> Iterator[str]:
     """The notes on one pool, whose links are assumed to have ``scale`` times their bandwidth."""
     pool = part.pool
-    if pool.deployment.layout.gpus > 1:
+    if pool.deployment.layout.linked:
         if _stated(pool):
             yield from _over_another(pool)
         elif _open(pool):
@@ -74,7 +74,7 @@ def _stated(pool: PreparedPool) -> bool:
 def _open(pool: PreparedPool) -> bool:
     """Whether its GPUs are joined over PCIe and nothing says if they reach each other."""
     gpu = pool.deployment.gpu
-    between = pool.deployment.layout.gpus > 1 and gpu.link.kind == "pcie"
+    between = pool.deployment.layout.linked and gpu.link.kind == "pcie"
     return between and gpu.host_link.kind == "pcie" and not _stated(pool)
 
 

@@ -51,7 +51,7 @@ def memory_table(d: Deployment, memory: Capacity, context: int, document: Docume
     check_context(d, context)
     model, count = d.model, d.layout.gpus
     gpus = f"{count} GPU" if count == 1 else f"{count} GPUs"
-    what = "memory of one GPU"
+    what = "memory of one GPU" if d.layout.split == 1 else "memory of all, which work in turn"
     if memory.stages:
         d, count = memory.deciding(d), d.layout.ranks
         what += f", stage {memory.decides + 1}"
@@ -60,7 +60,9 @@ def memory_table(d: Deployment, memory: Capacity, context: int, document: Docume
         "memory",
         f"{model.name} on {gpus} of {d.gpu.name}: {what}",
         (*columns, Column("")),
-        tuple(toned(row, "") for row in _rows(d, memory, context, document, count)),
+        tuple(
+            toned(row, "") for row in _rows(d, memory, context, document, count // d.layout.split)
+        ),
         look="framed",
         note="\n".join(document["notes"]),
     )
@@ -240,7 +242,7 @@ def _weights(d: Deployment) -> str:
     experts = d.formats["experts"]
     differ = d.model.has_experts and experts != d.weights
     weights = f"{d.weights}, experts in {experts}" if differ else d.weights
-    vocabulary = d.weight_precision_of_vocabulary
+    vocabulary = d.formats["vocabulary"]
     if vocabulary == d.weights:
         return weights
     return f"{weights}, embedding and LM head in {vocabulary}"

@@ -101,7 +101,7 @@ def _probes(scenario: Scenario) -> Iterator[Counterfactual]:
     yield _probe("bandwidth", "2x memory bandwidth", "bandwidth", 2 * a.bandwidth,
                  "memory bandwidth")  # fmt: skip
     yield _probe("compute", "2x compute", "compute", 2 * a.compute, "compute")
-    if any(pool.layout.gpus > 1 for pool in scenario.pools):
+    if any(pool.layout.linked for pool in scenario.pools):
         yield _probe("link", "2x link bandwidth", "link", 2 * a.link, "links between GPUs")
     if scenario.model.expert_skew:
         yield Counterfactual("even-experts", "experts chosen equally often",

@@ -95,7 +95,7 @@ def uncertain(
     found.append(_acceptance(scenario, known["acceptance"]))
     if "expert_skew" in ranges or catalog.model(scenario.model.path, scenario.base).has_experts:
         found.append(_skew(scenario, known["expert_skew"]))
-    if "link" in ranges or any(pool.layout.gpus > 1 for pool in scenario.pools):
+    if "link" in ranges or any(pool.layout.linked for pool in scenario.pools):
         found.append(_link(scenario, known["link"], chosen="link" in ranges))
     for each in found:
         if each.name in ranges and each.low is None and each.high is None:
@@ -210,7 +210,7 @@ def _skew(scenario: Scenario, ends: tuple[float, float]) -> Input:
 def _link(scenario: Scenario, ends: tuple[float, float], *, chosen: bool) -> Input:
     """The bandwidth between GPUs; of cards on PCIe of which nothing says whether they reach each
     other, unless a range is ``chosen``, both cases."""
-    name, pools = "link", [pool for pool in scenario.pools if pool.layout.gpus > 1]
+    name, pools = "link", [pool for pool in scenario.pools if pool.layout.linked]
     if not pools:
         return _none(name, "each replica has one GPU")
     unsaid = [

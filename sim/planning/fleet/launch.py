@@ -318,6 +318,7 @@ def _llama_cpp(scenario: Scenario, pool: PreparedPool) -> list[object]:
         ("llama-server", "-m", path if path.endswith(".gguf") else "MODEL.gguf"),
         ("-c", context, "-np", limits.max_num_seqs),
         shared and ("--kv-unified",),
+        d.layout.split > 1 and ("--tensor-split", ",".join(["1"] * d.layout.split)),
         ("-b", tokens, "-ub", min(d.engine.micro_batch, tokens), "-fa", "on"),
         d.kv_cache in GGUF and ("--cache-type-k", d.kv_cache, "--cache-type-v", d.kv_cache),
         not pool.settings.kv_cache.enable_prefix_caching and ("--no-cache-prompt",),

@@ -87,11 +87,13 @@ class Candidate:
     data_parallel: int = 1
     whole_experts: bool | None = None
     pipeline_parallel: int = 1
+    layer_split: int = 1
 
     @property
     def gpus(self) -> int:
         """GPUs of the replica."""
-        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+        ranks = self.tensor_parallel * self.data_parallel
+        return ranks * self.pipeline_parallel * self.layer_split
 
     @property
     def text(self) -> str:
@@ -211,9 +213,10 @@ def layouts(
     kinds: Sequence[str | None] = precisions or [None]
     ranks = data_parallel or [scenario.only_pool.layout.data]
     stages = pipeline_parallel or [scenario.only_pool.layout.pipeline]
+    split = scenario.only_pool.layout.split
     has_experts = catalog.model(scenario.model.path, scenario.base).has_experts
     made = [
-        Candidate(gpu, tp, kind, dp, whole, pp)
+        Candidate(gpu, tp, kind, dp, whole, pp, split)
         for gpu in gpus
         for kind in kinds
         for tp in tensor_parallel or OWN_SIZES
