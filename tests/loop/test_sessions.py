@@ -174,6 +174,8 @@ def test_the_summary_accounts_for_every_session() -> None:
         (counted & (result.requests["turn"] == 1)).sum(),
         (counted & (result.requests["turn"] > 1)).sum(),
     )
+    second = result.requests[counted & (result.requests["turn"] == 2)]["ttft_s"]
+    assert found["p50_ttft_ms_by_turn"][1] == pytest.approx(1e3 * second.median())
     assert any("longer than max_model_len" in note for note in result.summary["infersim"]["notes"])
 
 

@@ -250,7 +250,7 @@ def test_what_turns_reuse_is_said_first() -> None:
     agent = str(ROOT / "scenarios" / "agent.yaml")
     turns = ["run", agent, "--set", "run.requests=200", "--no-save", "--no-ends"]
     (reused,) = (line for line in printed(*turns) if line.startswith("Prefix hits"))
-    assert re.fullmatch(r"Prefix hits 9\d%; TTFT p50 of first turns .* ms, of later .* ms", reused)
+    assert re.fullmatch(r"Prefix hits 9\d%; TTFT p50 of turn 1 \d.* ms, 2 \d.* ms, 4 \d.*", reused)
     uncached = printed(*turns, "--set", "kv_cache.enable_prefix_caching=false")
     assert not any("Prefix hits" in line for line in uncached)
-    assert any(line.startswith("TTFT p50 of first turns") for line in uncached)
+    assert any(line.startswith("TTFT p50 of turn 1 ") for line in uncached)

@@ -21,6 +21,9 @@ from sim.units import show_share, show_time
 
 RANKS = ("mean", "p50", "p90", "p99")
 
+MOST_TURNS, FEWEST = 64, 5
+"""Turns that have a median of their own, the first ones, and the requests that one is of."""
+
 
 def sessions(run: RunRecord) -> dict[str, Any]:
     """The entry ``sessions`` of a summary; nothing where there are none.
@@ -34,7 +37,8 @@ def sessions(run: RunRecord) -> dict[str, Any]:
     session lasts on average, ``unsent`` the share of the tokens of the started ones that were still
     to come when the run ended, ``requests_to_show`` how many requests have the usual traffic
     (``Usual``). ``first_turns`` and ``later_turns`` have the latencies of the requests that begin a
-    session and of all others; the warm-up is left out, as everywhere.
+    session and of all others, ``p50_ttft_ms_by_turn`` the median of each turn, the first one first;
+    the warm-up is left out, as everywhere.
 
     Where a trace names the sessions, those whose every request is completed count as finished.
     """
@@ -66,6 +70,7 @@ def sessions(run: RunRecord) -> dict[str, Any]:
             "requests_to_show": None if expected is None else expected.enough,
             "first_turns": _turns(run, counted & first),
             "later_turns": _turns(run, counted & ~first),
+            "p50_ttft_ms_by_turn": _by_turn(run.ttft[counted], rows.turns["turn"][counted]),
         }
     }
 
@@ -129,6 +134,17 @@ def _durations(seconds: NDArray[np.float64]) -> dict[str, float | None]:
     found = describe(seconds, "x")
     values = {rank: found[f"{rank}_x_ms"] for rank in RANKS}
     return {rank: None if value is None else value / 1e3 for rank, value in values.items()}
+
+
+def _by_turn(ttft: NDArray[np.float64], turns: NDArray[np.int64]) -> list[float]:
+    """The median TTFT (ms) of each turn, up to the first one that has too few requests."""
+    found: list[float] = []
+    for turn in range(MOST_TURNS):
+        mine = ttft[turns == turn]
+        if len(mine) < FEWEST:
+            break
+        found.append(1e3 * float(np.median(mine)))
+    return found
 
 
 def _turns(run: RunRecord, mine: NDArray[np.bool_]) -> dict[str, Any]:

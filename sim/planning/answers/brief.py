@@ -15,7 +15,7 @@ from sim.metrics.terms.definitions import bound_name
 from sim.metrics.words.format_words import leading
 from sim.metrics.words.slo_text import usd_per_good_request
 from sim.planning.answers.run import line, setup_line, verdict_lines
-from sim.planning.answers.run_tables import Spread
+from sim.planning.answers.run_tables import Spread, turns_text
 from sim.units import (
     HOURS_OF,
     PER_OUTPUT_TOKENS,
@@ -38,7 +38,7 @@ DECIDING = ("ttft", "tpot")
 ALSO = 4
 """Further actions that are named."""
 
-OWN = 6
+OWN = 10
 """Values of metrics of the user's own that are shown."""
 
 BOUNDS = 2
@@ -106,17 +106,12 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
 
 
 def _reused(own: Mapping[str, Any]) -> Iterator[Part]:
-    """What was found in a prefix cache, and the first tokens of turns that begin a session or go on
-    with it."""
+    """What was found in a prefix cache, and the first tokens of turns."""
     hits = (own.get("prefix_cache") or {}).get("hit_rate") or 0.0
     told = [f"Prefix hits {hits:.0%}"] if hits >= 0.005 else []
-    if "sessions" in own:
-        turns = [own["sessions"][f"{which}_turns"]["p50_ttft_ms"] for which in ("first", "later")]
-        if None not in turns:
-            first, later = map(milliseconds, turns)
-            told.append(f"TTFT p50 of first turns {first}, of later ones {later}")
-    if told:
-        yield line("; ".join(told), "none")
+    told.append(turns_text(own.get("sessions", {})))
+    if any(told):
+        yield line("; ".join(each for each in told if each), "none")
 
 
 def _own_metrics(metrics: Mapping[str, float | None]) -> Lines:

@@ -132,7 +132,24 @@ def sessions(found: Mapping[str, Any]) -> Iterator[Part]:
         rows.append((label, f"{entry['requests']:,}", mean, *seen))
     heads = ("", "requests", "prompt (mean)", *(METRIC[key].title for key in OF_PARTS))
     yield framed("Sessions", heads, rows, room=1)
-    yield Lines((sessions_text(found),))
+    told = (sessions_text(found), turns_text(found))
+    yield Lines(tuple(each for each in told if each))
+
+
+def turns_text(sessions: Mapping[str, Any]) -> str:
+    """The median TTFT of the first turn and of those at powers of two; empty where no turn has one.
+
+    >>> turns_text({"p50_ttft_ms_by_turn": [86.4, 120.0, 131.0, 150.2, 163.0]})
+    'TTFT p50 of turn 1 86.4 ms, 2 120 ms, 4 150 ms'
+    """
+    medians = sessions.get("p50_ttft_ms_by_turn", ())
+    shown = [(turn, medians[turn - 1]) for turn in POWERS if turn <= len(medians)]
+    told = ", ".join(f"{turn} {milliseconds(value)}" for turn, value in shown)
+    return f"TTFT p50 of turn {told}" if told else ""
+
+
+POWERS = (1, 2, 4, 8, 16, 32, 64)
+"""Turns whose latencies are shown."""
 
 
 def sessions_text(sessions: Mapping[str, Any]) -> str:
