@@ -246,6 +246,8 @@ def findings(document: Document) -> Findings:
         document = {**document, "figures": kept}
     variants, base = document["variants"], document["base"]
     first, others = main_headline(document)
+    padded = [document["padding"]] if document.get("padding") else []
+    brief = dict.fromkeys((*others[:1], *padded))
     errors = shared_errors(document)
     drawn = tuple(of_means(document)), tuple(of_differences(document))
     label = "-" if base is None else spoken(variants[base]["label"])
@@ -255,7 +257,7 @@ def findings(document: Document) -> Findings:
         document["name"],
         "comparison",
         document["infersim"],
-        Headline("neutral", spoken(first), spoken(" ".join(others)), spoken(" ".join(others[:1])))
+        Headline("neutral", spoken(first), spoken(" ".join(others)), spoken(" ".join(brief)))
         if first
         else Headline("bad", "No variant has figures"),
         (
