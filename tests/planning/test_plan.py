@@ -19,6 +19,7 @@ from sim import simulate
 from sim.band_runs import at_factor, end_factors
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
+from sim.metrics.bands.worth import worth
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.answers.plan import by_card
 from sim.planning.answers.plan_drawings import cost_and_latency, growth
@@ -34,7 +35,7 @@ from sim.planning.fleet.fleet_ends import (
 )
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
-from sim.planning.fleet.plan_bands import bands, front, worth
+from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import _rate_of_a_replica, document
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized
 from sim.planning.load.finder import Finder

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sim.findings import Lines, Part, RunCourse, TonedLine
+from sim.metrics.bands.worth import worth
 from sim.metrics.latency.timeline import Timeline
 from sim.metrics.question.fleet_words import fleet_text
 from sim.metrics.states import SloState, State
@@ -186,6 +187,8 @@ def _sources(own: Own, spread: Spread, *, observed: bool) -> Iterator[Part]:
         yield line(f"Bound by: {bounds}")
     yield line(f"{'Source' if observed else 'Kernel timings'}: {own['provenance']}", "none")
     yield line(f"How sure: {own['error_band']['text']}", "none")
+    if not observed and (surer := worth(own["error_band"]["parts"])):
+        yield line(surer["text"], "none")
     if own["ends"] is not None:
         yield line(own["ends"]["text"], "" if own["ends"]["decided"] else "warn")
     if own.get("bands") is not None:

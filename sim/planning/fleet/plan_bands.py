@@ -1,12 +1,8 @@
-"""Judges how far a plan can be trusted: its ranking, the runs that decided, what to measure first.
+"""Judges how far a plan can be trusted: its ranking, and the runs that decided.
 
 The error band of the cost model says how much faster or slower iterations may really be. A fleet
 whose replicas are slower needs more of them: so each has a range of costs, and a rank survives if
 no fleet behind it could be cheaper, even if one errs in its favour and the other against it.
-
-A band has named parts (``sim.metrics.bands.bands``). A recorded run of one's own is the nearest to
-another that there can be: it settles all that runs have in common. The measurement whose parts
-narrow the band the most is the one to make first.
 
 Lengths of runs are in requests, ``fleets`` in the order of their ranks.
 """
@@ -14,12 +10,10 @@ Lengths of runs are in requests, ``fleets`` in the order of their ranks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from sim.catalog.spreads import PARTS
-from sim.metrics.bands.bands import KERNELS, LEAN, LINKS, without
 from sim.planning.fleet.choose import FleetPlan, usd
 from sim.planning.fleet.fleet_ends import FleetEnds
 from sim.planning.fleet.sizing import Confirmed, Sized
@@ -110,55 +104,6 @@ def front(fleets: Sequence[Sized], figure: str) -> list[bool]:
         not any((other[0] <= mine[0] and other[1] <= mine[1] and other != mine) for other in known)
         for mine in known
     ]
-
-
-class Remedy(NamedTuple):
-    """A measurement: the ``parts`` of a band that it settles, and ``how`` it is made."""
-
-    parts: tuple[str, ...]
-    how: str
-
-
-MEASUREMENTS: Mapping[str, Remedy] = {
-    "run": Remedy(
-        (*PARTS, LEAN),
-        "one run of your server, recorded (`infersim observe`, then `validate-run`, which writes "
-        "an engine file)",
-    ),
-    KERNELS: Remedy(
-        (KERNELS,), "kernels measured on one such GPU (`infersim calibrate`, some five minutes)"
-    ),
-    LINKS: Remedy(
-        (LINKS,),
-        "what joins the GPUs, stated (fleet.0.link) or measured (`infersim calibrate` on two)",
-    ),
-}
-
-
-def worth(parts: Mapping[str, float]) -> dict[str, Any] | None:
-    """For each measurement that settles some of the ``parts``, the most telling first: what the
-    ``error`` would be after it, and ``how`` to make it; and a ``text`` about the first. None
-    without a band."""
-    known = {
-        name: without(parts, each.parts)
-        for name, each in MEASUREMENTS.items()
-        if any(part in parts for part in each.parts)
-    }
-    if not known:
-        return None
-    whole = without(parts, ())
-    order = sorted(known.items(), key=lambda item: item[1])
-    name, left = order[0]
-    return {
-        "error": whole,
-        "parts": [
-            {"part": part, "error": error, "how": MEASUREMENTS[part].how} for part, error in order
-        ],
-        "text": (
-            f"What a measurement is worth: with {MEASUREMENTS[name].how}, times would be within "
-            f"{left:.0%} instead of {whole:.0%}."
-        ),
-    }
 
 
 def run_lengths(

@@ -15,6 +15,7 @@ from sim.catalog.published import reading_notes
 from sim.catalog.whole_runs import whole_runs_text
 from sim.metrics.bands.bands import half_of
 from sim.metrics.bands.trust import Trust
+from sim.metrics.bands.worth import worth
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
@@ -22,7 +23,7 @@ from sim.metrics.words.format_words import formats, wide_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import FleetQuestion
-from sim.planning.fleet.plan_bands import Band, bands, flattered_note, front, run_lengths, worth
+from sim.planning.fleet.plan_bands import Band, bands, flattered_note, front, run_lengths
 from sim.planning.fleet.plan_prices import (
     UsualTokens,
     gpu_prices,
