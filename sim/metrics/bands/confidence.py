@@ -111,9 +111,15 @@ def _compared(error: float, at: Question) -> tuple[str, str]:
             (f"on {where.gpu}", known.compared(gpu=where.gpu)),
         )
         if not there
-    ] or [f"no run of {where.engine} on {where.gpu}"]
+    ] or [f"no run of {where.engine} on {where.gpu}, where {_others(where.gpu)} was compared"]
     like = f"Nothing like this was ever compared with a measurement ({', '.join(lacks)})"
     return f"{like}: read times as right within a factor of {1 + error:.1f}", ""
+
+
+def _others(gpu: str) -> str:
+    """The engines of which runs on that GPU were compared."""
+    rows = learnt().rows
+    return " and ".join(sorted({row.place.engine for row in rows if row.place.gpu == gpu}))
 
 
 def provenance(d: Deployment) -> str:
