@@ -34,10 +34,9 @@ def main() -> int:
         told = subprocess.run(said, cwd=copy, check=True, capture_output=True, text=True).stdout
         assert "compiled core" in told, told
         folders = [f"tests/{folder}" for folder in CORE]
-        pytest = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", "not thorough"]
-        return subprocess.run(
-            [*pytest, "tests/test_golden.py", *folders], cwd=copy, check=False
-        ).returncode
+        pytest = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m"]
+        tests = ["not slow and not thorough", "tests/test_golden.py"]
+        return subprocess.run([*pytest, *tests, *folders], cwd=copy, check=False).returncode
 
 
 if __name__ == "__main__":
