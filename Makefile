@@ -6,6 +6,8 @@
 # make check   all tests but those, and format, lint, strict types and import contracts
 # make floors  install the wheel with the oldest dependencies that it allows, and ask the README's
 #              questions in an empty folder
+# make wheels  dist/: the wheel for every platform, and that of this one with the event loop compiled
+#              (three CPU minutes, a C compiler), which then takes the tests of its modules
 # make bench   how fast the simulator is, as one JSON line; with MILLION=1 also the memory that a
 #              million requests take
 # make docs    the documentation as a site that opens from the disk: .docs/site/index.html
@@ -21,7 +23,7 @@ MEASURED ?= ../shared/data/measured
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: run test thorough slow check lint floors bench docs notebooks validation bands format browser clean
+.PHONY: run test thorough slow check lint floors wheels bench docs notebooks validation bands format browser clean
 
 run: $(VENV)/installed
 	$(BIN)/infersim run scenarios/chat.yaml
@@ -30,7 +32,7 @@ run: $(VENV)/installed
 # switched off. A worker that has nothing left to do takes half of what is left to another one, and
 # has one core: threads of its own would wait for those of the others. Memory that arrays leave is
 # kept for the next ones (glibc): given back and fetched again, it is cleared again by the kernel.
-run test slow thorough bench: export PYTHONDONTWRITEBYTECODE :=
+run test slow thorough wheels bench: export PYTHONDONTWRITEBYTECODE :=
 test slow thorough: export OMP_NUM_THREADS := 1
 test slow thorough: export OPENBLAS_NUM_THREADS := 1
 test slow thorough: export MALLOC_TRIM_THRESHOLD_ := 268435456
@@ -50,6 +52,11 @@ lint: $(VENV)/installed-dev
 
 floors: $(VENV)/installed-dev
 	$(BIN)/python -m tests.installed
+
+wheels: $(VENV)/installed-dev
+	$(BIN)/python -m hatchling build -c -t wheel -d dist
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m hatchling build -t wheel -d dist
+	$(BIN)/python -m tests.compiled
 
 bench: $(VENV)/installed
 	@$(BIN)/python -m tests.bench $(if $(MILLION),--million)

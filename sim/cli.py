@@ -74,9 +74,9 @@ def _leave(code: int) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from sim.version import version
+        from sim.version import core, version
 
-        typer.echo(f"infersim {version()}")
+        typer.echo(f"infersim {version()} ({core()})")
         raise typer.Exit
 
 

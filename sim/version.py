@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 
 @cache
@@ -14,3 +16,11 @@ def version() -> str:
         return metadata.version("infersim")
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def core() -> str:
+    """Which event loop is imported: "compiled core", modules that a wheel of this platform has
+    next to their Python files, or "Python core"."""
+    replica = Path(__file__).parent / "loop" / "replica"
+    compiled = any(Path(f"{replica}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+    return "compiled core" if compiled else "Python core"

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import infersim
 import sim
+from hatch_build import CORE
 from sim.cli import app
 from sim.scenario import shipped
 from tests.installed import CHECKOUT, floors
@@ -50,6 +51,13 @@ def test_the_wheel_has_the_product_and_nothing_else(tmp_path: Path) -> None:
     licences = {name.split("/licenses/")[1] for name in files if "/licenses/" in name}
     assert licences == {"LICENSE", "reports/frame/library/LICENSE"}
     assert {f"{package}/py.typed" for package in ("sim", "calibrate", "reports")} <= names
+
+
+def test_each_module_of_the_compiled_core_is_there_and_none_is_compiled_unasked() -> None:
+    modules = [f"sim/{folder}/{each}.py" for folder in CORE for each in CORE[folder].split()]
+    assert [each for each in modules if not (ROOT / each).is_file()] == []
+    assert len(set(modules)) == len(modules)
+    assert WheelBuilder(str(ROOT)).get_build_hooks("dist") == {}
 
 
 def test_the_page_of_the_package_needs_no_other_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ megabytes and no garbage collection. numpy reads them afterwards without a copy.
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,8 @@ class PlanRow(NamedTuple):
     replica: Short
 
 
-PLAN = np.dtype([(name, kind.__metadata__[0]) for name, kind in PlanRow.__annotations__.items()])
+KINDS_OF_PLAN = get_type_hints(PlanRow, include_extras=True)  # texts where the module is compiled
+PLAN = np.dtype([(name, kind.__metadata__[0]) for name, kind in KINDS_OF_PLAN.items()])
 REQUEST = np.dtype(
     [
         ("id", "i8"),

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from sim import catalog
 from sim.catalog.gpu_file import DEFAULTS
 from sim.cli import app
+from sim.version import core
 from tests.places import ROOT, RUN_FILES
 
 WIDTH = 88
@@ -165,7 +166,7 @@ def test_the_command_in_a_process_of_its_own() -> None:
 
 def test_version() -> None:
     done = infersim("--version")
-    assert (done.code, done.out) == (0, f"infersim {version('infersim')}\n")
+    assert (done.code, done.out) == (0, f"infersim {version('infersim')} ({core()})\n")
 
 
 @pytest.mark.parametrize(

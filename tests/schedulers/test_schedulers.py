@@ -746,7 +746,7 @@ def test_a_class_that_is_no_scheduler(batching: str) -> None:
 def test_an_abstract_class_is_answered_with_what_it_lacks() -> None:
     assert message("sim.schedulers:Scheduler").startswith(
         "scheduler 'sim.schedulers:Scheduler' is abstract: it does not implement "
-        "_retire, members, schedule (defined at "
+        "_retire, members, schedule"
     )
 
 
