@@ -15,7 +15,7 @@ from sim.iteration import Batch, Part
 from sim.specs.compressed import CompressedLatent
 from sim.specs.latent import Latent
 from sim.specs.links import on_link, pcie
-from sim.units import show_number, show_time
+from sim.units import show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
 """Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
@@ -43,8 +43,9 @@ def roofline_document(
     FLOP, bytes and seconds are of one GPU and one pass; of a pipeline, of one GPU of each stage,
     added up, and ``stages`` has the seconds in each. ``joined`` is whether it is stated what joins
     the GPUs: of cards on PCIe both cases are noted where it is not. Memory has ``room`` for so many
-    sequences of ``context`` tokens; larger batches are timed all the same, and noted: all, unless
-    ``weights_fit``. ``memory_bound`` has the batches at which memory no longer binds.
+    sequences that hold ``context`` tokens and decode; larger batches are timed all the same, and
+    noted: all, unless ``weights_fit``. ``memory_bound`` has the batches at which memory no longer
+    binds.
     """
     cost = CostModel(d)
     timed = [Batch(batch, batch * context) for batch in batches]
@@ -177,7 +178,7 @@ def _beyond_memory(
     do = "does" if len(large) == 1 else "do"
     which = f"A batch of {large[0]}" if len(large) == 1 else f"Batches of {', '.join(large)}"
     return (
-        f"{which} {do} not fit: memory holds {show_number(room)} sequences of {context:,} tokens "
+        f"{which} {do} not fit: memory holds {room:,.1f} sequences of {context:,} tokens "
         "(`infersim fit`)."
     )
 

@@ -80,7 +80,29 @@ def test_weights_that_do_not_fit_are_said_in_place_of_a_batch() -> None:
         "No batch fits: the weights alone exceed what an engine may use of memory"
     )
     (note,) = json.loads(infersim(large.replace("70b", "8b")).stdout)["notes"]
-    assert note.startswith("A batch of 4,000 does not fit: memory holds 413 sequences")
+    assert note.startswith("A batch of 4,000 does not fit: memory holds 437.6 sequences")
+
+
+@pytest.mark.parametrize(
+    ("asked", "context"),
+    [
+        ("llama-3.1-70b --gpu h100-sxm --tensor-parallel 4", 1000),
+        ("llama-3.1-70b --gpu h100-sxm --tensor-parallel 4", 30_000),
+        ("deepseek-v4-flash --gpu h200-sxm --tensor-parallel 2 --data-parallel 4", 8192),
+        ("gpt-oss-120b --gpu h100-sxm", 8192),
+        ("llama-3.1-8b --gpu l4", 2000),
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 4000])
+def test_a_roofline_holds_as_many_sequences_as_fit_says(
+    asked: str, context: int, batch: int
+) -> None:
+    fit = json.loads(infersim(f"fit {asked} --context {context} --json").stdout)
+    roof = f"roofline {asked} --context {context} --batch {batch} --json"
+    found = json.loads(infersim(roof).stdout)
+    assert found["memory_bound"]["fits"] == int(fit["decoding_concurrency"])
+    held = f"{fit['decoding_concurrency']:,.1f} sequences of {context:,} tokens (`infersim fit`)"
+    assert any(held in note for note in found["notes"]) == (batch == 4000)
 
 
 def test_nothing_is_said_where_larger_batches_take_longer() -> None:
