@@ -265,7 +265,31 @@ def test_the_batch_at_which_memory_stops_binding_is_that_of_the_tables(context: 
     text = " ".join(infersim(asked).stdout.split())
     first, last = found["ranges"]["products"][0]
     assert (first, last + 1) == (1, found["products"])
-    assert f"Decoding: products are memory-bound at batches of 1 to {last:,}" in text
+    if context == 64:
+        alike = f"memory-bound at a batch of {last + 1:,} (tiles); so do its matrix products."
+        assert f"Decoding stops being {alike}" in text
+    else:
+        assert (
+            f"Decoding is memory-bound at every batch that fits (up to {found['fits']:,})" in text
+        )
+        assert f"Its matrix products stop being so at a batch of {last + 1:,} (tiles)." in text
+
+
+def test_the_row_of_a_pass_names_its_bound_as_the_sentence_above_does(monkeypatch: Any) -> None:
+    """Of 320 rows memory has the largest single share, tiles and compute together a larger one."""
+    monkeypatch.delenv("INFERSIM_FULL")
+    asked = "roofline llama-3.1-70b --gpu h100-sxm --tensor-parallel 4 --context 500"
+    batches = (256, 257, 300, 310, 320, 330, 400, 512, 800)
+    asked += "".join(f" --batch {batch}" for batch in batches)
+    shown = infersim(asked).stdout
+    document = json.loads(infersim(f"{asked} --json").stdout)
+    ranges = document["memory_bound"]["ranges"]["pass"]
+    for batch, each in zip(batches, document["passes"], strict=False):
+        (row,) = re.findall(rf"decode, batch {batch} .*", shown)
+        within = any(a <= batch <= b for a, b in ranges)
+        assert is_memory_bound(each["operators"]) == within
+        assert bool(re.search(r" memory \d+%", row)) == within
+        assert bool(re.search(r"(tiles|compute) \d+%", row)) == (not within)
 
 
 def is_memory_bound(operators: list[dict[str, Any]]) -> bool:
@@ -295,9 +319,13 @@ def test_memory_that_binds_again_where_tiles_are_full_is_said() -> None:
     few, many = (
         " ".join(infersim(f"{asked} {more}").stdout.split()) for more in ("", "--batch 512")
     )
-    named = few[few.index("Decoding: ") : few.index("Memory-bound: ")]
+    named = few[few.index("Decoding ") : few.index("Memory-bound: ")]
     assert named in many  # whatever batches are asked for
-    assert "the whole pass at batches of 1 to 128" in named
+    again = [f"{first} to {last}" for first, last in ranges[1:]]
+    assert (
+        f"Decoding stops being memory-bound at a batch of 129 (tiles), and is again at "
+        f"{' and '.join(again)}. Its matrix products" in named
+    )
     assert "Memory-bound: operators bound by 'memory' take longer in all than" in few
 
 
