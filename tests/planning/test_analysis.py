@@ -176,7 +176,59 @@ def test_a_cache_too_small_for_one_request_is_told_from_a_model_that_does_not_fi
     missing = blocks - document["kv_cache_bytes"]
     assert document["short_bytes"] == pytest.approx(missing, rel=0.01)
     assert show_bytes(document["short_bytes"]) in done.stdout
-    assert "Fits, with " in infersim(f"{asked} --context 1000").stdout
+    assert "Fits: " in infersim(f"{asked} --context 1000").stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "bound"),
+    [
+        ("llama-3.1-8b --gpu h100-sxm", "model"),
+        ("llama-3.1-8b --gpu l4", "memory"),
+        ("gpt-oss-120b --gpu h100-sxm --gpu-memory-utilization 0.84", "memory"),
+        ("qwen3-next-80b-a3b --gpu h200-sxm --weights fp8", "model"),
+    ],
+)
+def test_the_longest_context_fits_and_one_token_more_does_not(asked: str, bound: str) -> None:
+    first = infersim(f"fit {asked} --context 1000 --json")
+    document = json.loads(first.stdout)
+    longest = document["longest_context"]
+    assert document["longest_context_bound"] == bound
+    assert f"Fits: one request can have up to {longest:,} tokens (" in document["text"]
+    assert ("the model's limit);" in document["text"]) == (bound == "model")
+    assert json.loads(infersim(f"fit {asked} --context {longest} --json").stdout)["fits"]
+    beyond = infersim(f"fit {asked} --context {longest + 1} --json")
+    assert beyond.exit_code == 2 if bound == "model" else not json.loads(beyond.stdout)["fits"]
+
+
+def test_the_first_lines_of_fit_are_its_answer_and_the_memory_in_a_line(monkeypatch: Any) -> None:
+    monkeypatch.delenv("INFERSIM_FULL")
+    asked = "fit llama-3.1-8b --gpu h100-sxm"
+    brief, full = infersim(asked).stdout, infersim(f"{asked} --full").stdout
+    told = " ".join(brief.split())
+    assert told.startswith("Fits: one request can have up to 131,072 tokens (the model's limit)")
+    assert "Each GPU: 72.7 GiB the engine may use: 15 weights, 1.9 activations, 1.19" in told
+    assert "54.7 KV cache (give or take 1.55)." in told
+    assert len(brief.splitlines()) <= 12
+    assert "swap beats recompute" in full
+    assert "swap" not in brief
+    assert full.count("Fits: ") == 1
+
+
+@pytest.mark.parametrize(("model", "more"), [("deepseek-v4-flash", 7.37), ("llama-3.1-70b", None)])
+def test_data_ranks_that_hold_clearly_more_are_named(
+    model: str, more: float | None, monkeypatch: Any
+) -> None:
+    """Latent rows of a token lie whole on each tensor rank, heads of its KV on one."""
+    monkeypatch.delenv("INFERSIM_FULL")
+    asked = f"fit {model} --gpu h200-sxm --tensor-parallel 8"
+    told = " ".join(infersim(asked).stdout.split())
+    assert ("A request in its prompt takes more: " in told) == (more is not None)
+    assert ("tensor ranks keep copies" in told) == (more is not None)
+    if more is not None:
+        rows = json.loads(infersim(f"{asked} --json").stdout)["layouts"]
+        held = {row["layout"]: row["max_concurrency"] for row in rows}
+        assert held["DP 8"] / held["TP 8"] == pytest.approx(more, abs=0.01)
+        assert f"As DP 8 the same GPUs hold {held['DP 8']:,.1f} such requests, {more}" in told
 
 
 def test_nothing_helps_where_nothing_would() -> None:
