@@ -86,6 +86,7 @@ def test_a_decision_shows_its_headline_and_the_first_rows_of_one_table(asked: li
     full = printed(command, str(CHAT), *SHORT, "--no-report", "--full", *options)
     assert len(brief) <= 28
     assert len(brief) < len(full)
+    assert ("3 more rows: --full" in brief) == (command != "sensitivity")
     assert brief[:2] == full[:2]
     assert brief[-1] == MORE
 
@@ -168,6 +169,10 @@ def test_a_row_of_each_name_goes_before_further_ones() -> None:
     rows = tuple((Cell(name, None), Cell(str(at), at)) for at, name in enumerate(names))
     cut = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows))
     assert [row[1].text for row in cut.rows] == ["0", "2", "3", "6", "7"]
+    assert cut.left == 3
+    shown = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows, shown=(4, 0)))
+    assert [row[1].text for row in shown.rows] == ["0", "4"]
+    assert shown.left == 6
 
 
 def test_what_is_shown_are_values_and_in_full_their_sources() -> None:
