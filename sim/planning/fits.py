@@ -366,4 +366,7 @@ def _fit_text(
 def check_context(d: Deployment, context: int) -> None:
     """Raise UsageError for a context that the model was not made for."""
     if context > d.model.max_position_embeddings:
-        raise UsageError(f"--context {context:,} is more than {d.model.made_for}")
+        raise UsageError(
+            f"--context {context:,} is more than {d.model.made_for}; only scenarios go beyond it "
+            "(--set allow_long_max_model_len=true)"
+        )
