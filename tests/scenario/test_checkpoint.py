@@ -175,7 +175,9 @@ def test_a_context_that_the_file_does_not_state_is_named_as_a_default(tmp_path: 
     assert "config.json gives no max_position_embeddings (add the key)" in told
     assert "--set allow_long_max_model_len=true" in told
     long = {"model": str(tmp_path), "max_model_len": 3500}
-    with pytest.raises(UsageError, match="allow_long_max_model_len: true takes them all the same \\(--set"):
+    with pytest.raises(
+        UsageError, match="allow_long_max_model_len: true takes them all the same \\(--set"
+    ):
         prepare(load(long, {}))
     longer = prepare(load({**long, "allow_long_max_model_len": True}, {}))
     assert longer.pools[0].limits.max_model_len == 3500
