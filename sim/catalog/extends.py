@@ -27,6 +27,10 @@ UNSOURCED = ("title", "names", "profile", "fitted_to")
 WHOLE = (*UNSOURCED, "price_per_hour", "releases")
 """Keys that are never merged."""
 
+TWINS = (("bf16", "fp16"), ("fp16", "bf16"))
+"""Entries of ``peak_flops`` that are one rate: where a file gives only the first, and its base has
+both, the second follows it."""
+
 _LENT = "As the "
 """How the source of a value opens that was taken over from another card."""
 
@@ -146,6 +150,8 @@ def _merged(
             continue
         if "kind" in above and above["kind"] != below.get("kind"):
             continue
+        follows = {twin: above[one] for one, twin in TWINS if one in above and twin in below}
+        below = {**below, **follows}
         if set(below) - set(above):
             source = f"{', '.join(map(str, above))}: {source}; the rest: {origin}"
         merged[key] = {"value": {**below, **above}, "source": source}

@@ -47,6 +47,9 @@ DEFAULTS: Mapping[str, tuple[object, str]] = {
 }
 """For each key that a file may leave out, the value assumed and why that one."""
 
+DEFAULT = "default, not measured"
+"""How the source of a value opens that is one of ``DEFAULTS``."""
+
 _DATE = re.compile(r"(\d{4})(?:-(\d\d?))?(?:-([ \d]?\d))?")
 _PRECISION = {1: "%Y", 2: "%Y-%m", 3: "%Y-%m-%d"}
 """How a date is written, by how many of year, month and day are known."""
@@ -67,14 +70,13 @@ _EXAMPLES = {"bytes": "24GiB", "bytes per second": "1008GB/s", "FLOP/s": "165TFL
 def assumptions(relative: GpuSpec | None) -> dict[str, tuple[object, str]]:
     """For each key that a file may leave out, the value taken and its source: that of the
     ``relative`` which the file names, or else of ``DEFAULTS``."""
-    found = {
-        key: (value, f"default, not measured: {why}") for key, (value, why) in DEFAULTS.items()
-    }
+    found = {key: (value, f"{DEFAULT}: {why}") for key, (value, why) in DEFAULTS.items()}
     if relative is None:
         return found
     source = f"Taken from the {relative.title}, the relative; not measured on this part."
     reached, read = relative.efficiency, relative.attention
     return found | {
+        "sms": (relative.sms, source),
         "efficiency": (
             {
                 "compute": reached.compute,

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from sim.catalog.gpu_file import DEFAULT
 from sim.specs.gpu import GpuSpec
 from sim.specs.profile import COLLECTIVES, Profile, without_variant
 
@@ -54,8 +55,10 @@ def nearest(gpu: GpuSpec, parts: Iterable[GpuSpec]) -> GpuSpec | None:
 
 
 def _distance(one: GpuSpec, other: GpuSpec) -> float:
-    """Factors between bandwidths, 16-bit rates and SMs, as logarithms."""
-    speeds = ((each.bandwidth, each.flops("bf16"), each.sms) for each in (one, other))
+    """Factors between bandwidths, 16-bit rates and SMs, as logarithms; SMs that ``one`` takes by
+    default say nothing."""
+    stated = not one.sources.get("sms", "").startswith(DEFAULT)
+    speeds = ((each.bandwidth, each.flops("bf16"), *([each.sms] * stated)) for each in (one, other))
     return math.hypot(*(math.log(mine / theirs) for mine, theirs in zip(*speeds, strict=True)))
 
 

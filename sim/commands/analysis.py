@@ -16,7 +16,7 @@ from sim.errors import UsageError
 
 if TYPE_CHECKING:
     from sim.cost import Deployment
-    from sim.memory.capacity import Capacity
+    from sim.planning.fits import CapacityOf
     from sim.specs.layout import Layout
 
 LARGEST = 2**31 - 1
@@ -207,59 +207,8 @@ def _layout(served: ServedOptions) -> Layout:
     return Layout(tensor, served.pipeline_parallel, data, whole, served.layer_split)
 
 
-PASS_TOKENS = 8192
-"""Tokens of the largest pass for which a roofline keeps memory free: vLLM's default for servers on
-a large GPU. A pass cannot decode more sequences than that."""
-
-
-@with_records
-def roofline(
-    model: Model,
-    gpu: Gpu,
-    *,
-    batch: Annotated[
-        list[int],
-        typer.Option(min=1, max=MOST_SLOTS, help="Batch size, of each data rank; may be repeated."),
-    ] = [1, 32, 256],
-    context: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="Context of each sequence, in tokens.")
-    ] = 1024,
-    prompt: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="Length of the prompt to prefill, in tokens.")
-    ] = 1024,
-    served: ServedOptions,
-    as_json: AsJson = False,
-    full: Full = False,
-) -> None:
-    """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
-    with plain_errors():
-        from sim.memory.capacity import capacity
-        from sim.planning.answers.roofline import first_parts, parts
-        from sim.planning.rooflines import roofline_document
-        from sim.terminal.findings import parts_view
-
-        d = _deployment(model, gpu, "ideal", served)
-        memory = capacity(
-            d,
-            block_size=16,
-            gpu_memory_utilization=0.9,
-            num_gpu_blocks=None,
-            max_num_batched_tokens=PASS_TOKENS,
-            max_num_seqs=min(max(batch), PASS_TOKENS),
-        )
-        document = roofline_document(
-            d,
-            batch,
-            context,
-            prompt,
-            joined=_says(served.link),
-            room=memory.max_concurrency(context),
-            weights_fit=memory.weights <= memory.budget,
-        )
-        if as_json:
-            typer.echo(json.dumps(document, allow_nan=False))
-            return
-        print_view(parts_view((parts if full else first_parts)(d, document)), full=full)
+FIT_ENGINE = "vllm"
+"""The engine by whose memory limits ``roofline`` says which batches fit, and ``fit`` by default."""
 
 
 OWN = "default: what the engine's release chooses on the GPU"
@@ -319,6 +268,60 @@ def _engine_limits(
     return {key: chosen.get(key, usual[key]) for key in FitLimits._fields} | {"states_each": each}
 
 
+def _capacity_of(
+    model: str, gpu: str, engine: str, served: ServedOptions, limits: FitLimits
+) -> CapacityOf:
+    """The memory of a deployment on ``engine`` under ``limits``: ``fit`` and ``roofline`` ask it,
+    so that both say the same."""
+    from sim.memory.capacity import capacity
+
+    asked = _engine_limits(model, gpu, engine, served.tensor_parallel, limits)
+    return lambda d: capacity(d, num_gpu_blocks=None, **asked)
+
+
+@with_records
+def roofline(
+    model: Model,
+    gpu: Gpu,
+    *,
+    batch: Annotated[
+        list[int],
+        typer.Option(min=1, max=MOST_SLOTS, help="Batch size, of each data rank; may be repeated."),
+    ] = [1, 32, 256],
+    context: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Context of each sequence, in tokens.")
+    ] = 1024,
+    prompt: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Length of the prompt to prefill, in tokens.")
+    ] = 1024,
+    served: ServedOptions,
+    as_json: AsJson = False,
+    full: Full = False,
+) -> None:
+    """Print FLOPs, bytes, time and bound of every operator: what batching amortises."""
+    with plain_errors():
+        from sim.planning.answers.roofline import first_parts, parts
+        from sim.planning.rooflines import roofline_document
+        from sim.terminal.findings import parts_view
+
+        d = _deployment(model, gpu, "ideal", served)
+        served_by = _deployment(model, gpu, FIT_ENGINE, served)
+        memory = _capacity_of(model, gpu, FIT_ENGINE, served, FitLimits())(served_by)
+        document = roofline_document(
+            d,
+            batch,
+            context,
+            prompt,
+            joined=_says(served.link),
+            room=memory.decoding(context),
+            weights_fit=memory.weights <= memory.budget,
+        )
+        if as_json:
+            typer.echo(json.dumps(document, allow_nan=False))
+            return
+        print_view(parts_view((parts if full else first_parts)(d, document)), full=full)
+
+
 @with_records
 def fit(
     model: Model,
@@ -332,7 +335,7 @@ def fit(
             help="Length of one request, in tokens.  [default: 8192, or the model's longest]",
         ),
     ] = None,
-    engine: Engine = "vllm",
+    engine: Engine = FIT_ENGINE,
     served: ServedOptions,
     limits: FitLimits,
     drafter: Drafting = None,
@@ -342,7 +345,6 @@ def fit(
 ) -> None:
     """Compute how many requests fit in memory, line by line."""
     with plain_errors():
-        from sim.memory.capacity import capacity
         from sim.planning.answers.fit import first_parts, parts
         from sim.planning.fits import fit_document
         from sim.terminal.findings import parts_view
@@ -352,11 +354,7 @@ def fit(
             d = _drafted(d, drafter)
         d = adapters.of(d)
         context = context or min(FIT_CONTEXT, d.model.max_position_embeddings)
-        asked = _engine_limits(model, gpu, engine, served.tensor_parallel, limits)
-
-        def capacity_of(other: Deployment) -> Capacity:
-            return capacity(other, num_gpu_blocks=None, **asked)
-
+        capacity_of = _capacity_of(model, gpu, engine, served, limits)
         document = fit_document(d, capacity_of, context)
         memory = capacity_of(d)
         if as_json:

@@ -104,6 +104,10 @@ def show(
             listed = spelled(name).name in catalog.names(kind)
             place = f"{kind}/{name}" if listed else f"{kind}: {name}"
             typer.echo(f"# {place}\n{text}", nl=False)
+            assumed = [] if listed or full else _assumed(entry)
+            if assumed:
+                told = f"# Defaults, which the file does not state: {', '.join(assumed)}"
+                typer.echo("\n".join(wrap(told, WIDTH, subsequent_indent="#     ")))
             details = profile_details(name) if full and kind == "gpus" else []
             if details:
                 keep = f"A file with `extends: {name}` keeps these kernels:"
@@ -112,6 +116,15 @@ def show(
                 typer.echo("\n".join(wrap(f"# {line}", WIDTH, subsequent_indent="#     ")))
     if not full:
         typer.echo(f"# {MORE}")
+
+
+def _assumed(entry: Mapping[str, object]) -> list[str]:
+    """The keys of an entry whose values are defaults, as their sources begin by saying."""
+    return [
+        key
+        for key, value in entry.items()
+        if isinstance(value, Mapping) and str(value.get("source", "")).startswith("default")
+    ]
 
 
 def _without_sources(entry: object) -> object:

@@ -168,6 +168,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "num_gpu_blocks": memory.num_gpu_blocks,
         "kv_cache_tokens": memory.printed_tokens(context),
         "context": context,
+        **_longest(d, memory),
         "max_concurrency": memory.max_concurrency(context),
         "decoding_concurrency": memory.decoding(context),
         **({"kv_groups": _groups(memory, context)} if memory.windowed else {}),
@@ -185,6 +186,14 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
             if note is not None
         ],
     }
+
+
+def _longest(d: Deployment, memory: Capacity) -> dict[str, Any]:
+    """The tokens of the longest request that can be served, and whether ``memory`` or the limit of
+    the ``model`` bounds it."""
+    limit, held = d.model.max_position_embeddings, memory.longest
+    bound = "memory" if held < limit else "model"
+    return {"longest_context": min(held, limit), "longest_context_bound": bound}
 
 
 def _swapping(d: Deployment, memory: Capacity, context: int) -> dict[str, int | None]:
@@ -321,13 +330,23 @@ def _fit_text(
     context: int,
 ) -> str:
     """Whether it fits, in a sentence, and what would."""
+    found, limit = _longest(d, memory), d.model.max_position_embeddings
+    tokens = f"{found['longest_context']:,} tokens"
+    whose = "the model's limit"
+    if found["longest_context_bound"] == "memory":
+        whose = f"all that memory holds; {whose} is {limit:,}"
+    elif d.model.assumed_context:
+        whose = "what transformers takes by default where config.json gives no limit"
     if short == 0:
         where = " on each data rank" if d.layout.data > 1 else ""
-        requests = f"{memory.max_concurrency(context):,.1f} requests of {context:,} tokens"
-        decoding = memory.decoding(context)
-        if decoding > MORE * memory.max_concurrency(context):
-            where += f", all of them in their prompts, as engines count; {decoding:,.0f} can decode"
-        return f"Fits, with {requests}{where}."
+        first, decoding = memory.max_concurrency(context), memory.decoding(context)
+        apart = decoding > MORE * first
+        either = " if all are in their prompts (as engines count)"
+        either = f"{either}, {decoding:,.0f} if all decode" if apart else ""
+        return (
+            f"Fits: one request can have up to {tokens} ({whose}); at once{where} "
+            f"{first:,.1f} requests of {context:,} tokens{either}."
+        )
     what = "Does not fit" if memory.kv_cache <= 0 else f"No request of {context:,} tokens fits"
     words = [
         f"{each['tensor_parallel']} GPUs (--tensor-parallel {each['tensor_parallel']})"
@@ -339,10 +358,15 @@ def _fit_text(
     lacking = f"{show_bytes(short)} short on each GPU"
     if memory.kv_cache <= 0:
         lacking += f", one request of {context:,} tokens included"
+    elif found["longest_context"]:
+        would += f"; a request of up to {tokens} fits as it is"
     return f"{what}: {lacking}; {would}."
 
 
 def check_context(d: Deployment, context: int) -> None:
     """Raise UsageError for a context that the model was not made for."""
     if context > d.model.max_position_embeddings:
-        raise UsageError(f"--context {context:,} is more than {d.model.made_for}")
+        raise UsageError(
+            f"--context {context:,} is more than {d.model.made_for}; only scenarios go beyond it "
+            "(--set allow_long_max_model_len=true)"
+        )

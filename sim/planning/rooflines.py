@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ from sim.iteration import Batch, Part
 from sim.specs.compressed import CompressedLatent
 from sim.specs.latent import Latent
 from sim.specs.links import on_link, pcie
-from sim.units import show_number, show_time
+from sim.units import show_time
 
 SMALL = (2, 4, 8, 16, 32, 64)
 """Batches with which a smaller one is compared: kernels for few rows differ from those for many."""
@@ -25,6 +25,9 @@ STEP = 1.2
 
 TILES = "tiles"
 """The arithmetic of whole tiles, most of whose rows are empty."""
+
+ARITHMETIC = ("compute", TILES)
+"""The bounds that are arithmetic, together the opposite of memory."""
 
 
 def roofline_document(
@@ -43,8 +46,9 @@ def roofline_document(
     FLOP, bytes and seconds are of one GPU and one pass; of a pipeline, of one GPU of each stage,
     added up, and ``stages`` has the seconds in each. ``joined`` is whether it is stated what joins
     the GPUs: of cards on PCIe both cases are noted where it is not. Memory has ``room`` for so many
-    sequences of ``context`` tokens; larger batches are timed all the same, and noted: all, unless
-    ``weights_fit``. ``memory_bound`` has the batches at which memory no longer binds.
+    sequences that hold ``context`` tokens and decode; larger batches are timed all the same, and
+    noted: all, unless ``weights_fit``. ``memory_bound`` has the batches at which memory no longer
+    binds.
     """
     cost = CostModel(d)
     timed = [Batch(batch, batch * context) for batch in batches]
@@ -99,21 +103,24 @@ def implausible(d: Deployment, operators: Iterable[Operator]) -> Iterator[str]:
 def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, Any]:
     """Which batches of sequences of ``context`` tokens take longer for memory than for arithmetic,
     ``TILES`` included: in the ``products``, and in the whole ``pass``. Each has the least batch of
-    which that is not so, None if it is so up to the largest that ``fits``; ``ranges`` has all of
-    them, first and last batch of each: a larger batch that fills its tiles may be bound by memory
-    again."""
+    which that is not so, None if it is so up to the largest that ``fits``, and ``by`` what most of
+    its arithmetic is; ``ranges`` has all that are so, first and last batch of each: a larger batch
+    that fills its tiles may be bound by memory again."""
     fits = int(min(room, LARGEST_BATCH))
 
     @cache
-    def bound(batch: int) -> tuple[bool, bool]:
-        products, whole = 0.0, 0.0  # seconds of memory beyond those of arithmetic
+    def taken(batch: int) -> tuple[dict[str, float], dict[str, float]]:
+        """The seconds of the products, and of the whole pass, by what bounds them."""
+        products, whole = (dict.fromkeys((*ARITHMETIC, "memory"), 0.0) for _ in range(2))
         for operator in cost.pass_operators(Batch(batch, batch * context)):
-            if operator.bound in ("memory", "compute"):
-                seconds = float(operator.seconds)
-                seconds = seconds if operator.bound == "memory" else -seconds
-                whole += seconds
-                products += seconds if _is_product(_sharing(operator)) else 0.0
-        return products > 0, whole > 0
+            bound, seconds = _bound(operator, cost.deployment), float(operator.seconds)
+            if bound in whole:
+                whole[bound] += seconds
+                products[bound] += seconds if _is_product(_sharing(operator)) else 0.0
+        return products, whole
+
+    def bound(batch: int) -> list[bool]:
+        return [each["memory"] > arithmetic(each) for each in taken(batch)]
 
     def ranges(index: int) -> list[list[int]]:
         found: list[list[int]] = []
@@ -134,7 +141,17 @@ def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, Any]:
 
     both = {name: ranges(index) for index, name in enumerate(("products", "pass"))}
     least = {name: _beyond(found, fits) for name, found in both.items()}
-    return {**least, "fits": fits, "ranges": both}
+    by = {
+        name: None if at is None else max(ARITHMETIC, key=lambda kind: taken(at)[index][kind])
+        for index, (name, at) in enumerate(least.items())
+    }
+    return {**least, "by": by, "fits": fits, "ranges": both}
+
+
+def arithmetic(seconds: Mapping[str, float]) -> float:
+    """The seconds of arithmetic among ``seconds`` by what bounds them; a pass is memory-bound where
+    those of memory are more."""
+    return sum(seconds[kind] for kind in ARITHMETIC)
 
 
 def _beyond(ranges: Sequence[Sequence[int]], fits: int) -> int | None:
@@ -177,7 +194,7 @@ def _beyond_memory(
     do = "does" if len(large) == 1 else "do"
     which = f"A batch of {large[0]}" if len(large) == 1 else f"Batches of {', '.join(large)}"
     return (
-        f"{which} {do} not fit: memory holds {show_number(room)} sequences of {context:,} tokens "
+        f"{which} {do} not fit: memory holds {room:,.1f} sequences of {context:,} tokens "
         "(`infersim fit`)."
     )
 

@@ -28,6 +28,7 @@ from sim.findings import (
 )
 from sim.metrics.latency.timeline import Timeline
 from sim.planning.answers import brief, findings_of, run
+from sim.planning.points.wording import counted
 from sim.terminal.console import axis_columns, folded, head_words, line_width
 from sim.terminal.sparkline import Sparks
 
@@ -113,6 +114,8 @@ def parts_of(parts: Iterable[Part], heading: str = "") -> Iterator[RenderableTyp
             case Table(on_terminal=True) if part.rows:
                 yield from _tables(part)
                 yield from _more(len(part.rows) - len(_rows(part)), "rows")
+                if part.left:
+                    yield Text(f"{counted(part.left, 'more row')}: --full", style="dim")
 
 
 def parts_view(parts: Iterable[Part]) -> Group:

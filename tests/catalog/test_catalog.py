@@ -428,9 +428,10 @@ class TestPlainGpu:
         assert gpu.sources["memory"] == "given in my-gpu.yaml"
         assumed = {key for key, text in gpu.sources.items() if "default, not measured" in text}
         assert assumed == set(catalog.raw("gpus", "l40s")) - {
-            "title", "names", "memory", "bandwidth", "peak_flops", "efficiency", "attention",
+            "title", "names", "memory", "bandwidth", "peak_flops", "sms", "efficiency", "attention",
         }  # fmt: skip
-        assert gpu.relative == "l20"
+        assert gpu.relative == "a10"
+        assert gpu.sms == catalog.gpu("a10").sms
         assert gpu.sources["relative"] == "default: the part nearest by its data sheet"
         assert gpu.efficiency.source == gpu.sources["efficiency"]
         assert gpu.attention.source == gpu.sources["attention"]
@@ -515,7 +516,7 @@ class TestPlainGpu:
         readme = Path(catalog.__file__).with_name("README.md").read_text()
         example = readme.split("```yaml\n")[1].split("```")[0]
         gpu = self.gpu(tmp_path, example)
-        assert (gpu.title, gpu.link.bandwidth) == ("Prototype 48 GB", 25e9)
+        assert (gpu.title, gpu.link.bandwidth) == ("Prototype 48 GB", 28e9)
         assert gpu.flops("fp8") == 733e12
 
     def test_from_a_scenario_to_a_result(self, tmp_path: Path) -> None:
@@ -694,7 +695,7 @@ class TestInSample:
         (tmp_path / "mine.yaml").write_text(PLAIN, encoding="utf-8")
         asked = small(fleet__0__gpu=str(tmp_path / "mine.yaml"))
         told = sim.simulate(asked).summary["infersim"]["provenance"]
-        assert "Taken from the NVIDIA L20 48 GB" in told
+        assert "Taken from the NVIDIA A10 24 GB" in told
         assert told.count("not measured on it") == 1
         assert "inf" not in told.replace("infersim", "")
 

@@ -233,12 +233,37 @@ class TestCopies:
         assert mine.sources["attention"].startswith(
             "Taken from the NVIDIA L40S 48 GB, the relative"
         )
+        assert mine.sms == l40s.sms
+        assert mine.sources["sms"].startswith("Taken from the NVIDIA L40S 48 GB, the relative")
         given = write(
             "given.yaml",
             text + "efficiency: {compute: 0.9, bandwidth: 0.9, operator_latency: 1us}\n",
         )
         assert given.efficiency.compute == 0.9
         assert unmeasured(given.profile)
+
+    def test_sms_that_a_file_leaves_out_choose_no_relative_and_make_nothing_faster(
+        self, write: Any
+    ) -> None:
+        """An RTX PRO 6000 has 188 SMs, far from the default of 108."""
+        whole = catalog.gpu("rtx-pro-6000")
+        text = f"memory: 95GiB\nbandwidth: {whole.bandwidth / 1e9}GB/s\npeak_flops: "
+        text += f"{{bf16: {whole.flops('bf16') / 1e12}TFLOP/s, fp8: 1PFLOP/s}}\n"
+        named = write("named.yaml", text + "relative: rtx-pro-6000\n")
+        nearest = write("nearest.yaml", text)
+        given = write("given.yaml", text + "relative: rtx-pro-6000\nsms: 188\n")
+        assert nearest.relative == "rtx-pro-6000"
+        assert [each.sms for each in (named, nearest, given)] == [188] * 3
+        assert named.profile == given.profile
+
+    def test_fp16_follows_bf16_where_a_file_gives_only_one_of_them(self, write: Any) -> None:
+        base = "extends: rtx-5090\ntitle: Ours\npeak_flops: "
+        for one, other in (("bf16", "fp16"), ("fp16", "bf16")):
+            mine = write("mine.yaml", f"{base}{{{one}: 300TFLOP/s}}\n")
+            assert mine.peak_flops[one] == mine.peak_flops[other] == 300e12
+            assert mine.peak_flops["fp8"] == catalog.gpu("rtx-5090").peak_flops["fp8"]
+        both = write("both.yaml", f"{base}{{bf16: 300TFLOP/s, fp16: 310TFLOP/s}}\n")
+        assert (both.peak_flops["bf16"], both.peak_flops["fp16"]) == (300e12, 310e12)
 
     def test_files_that_name_each_other_as_relatives_are_refused(
         self, write: Any, tmp_path: Path

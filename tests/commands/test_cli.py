@@ -322,6 +322,8 @@ def test_a_gpu_that_is_a_file_is_shown_with_what_is_taken_and_checked(place: Pat
     assert found["link"]["value"]["bandwidth"] == "3.7GB/s"
     assert found["link"]["source"].startswith("default, not measured: ")
     assert set(found) >= set(DEFAULTS)
+    named = {key for key in DEFAULTS if found[key]["source"].startswith("default, not measured: ")}
+    assert named == set(DEFAULTS) - {"sms", "efficiency", "attention"}  # those of the relative
     (place / "mine.yaml").write_text(text.replace("peak_flops", "peak_flop"))
     refused = infersim("show", "mine.yaml")
     assert refused.code == 2

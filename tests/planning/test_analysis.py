@@ -80,7 +80,29 @@ def test_weights_that_do_not_fit_are_said_in_place_of_a_batch() -> None:
         "No batch fits: the weights alone exceed what an engine may use of memory"
     )
     (note,) = json.loads(infersim(large.replace("70b", "8b")).stdout)["notes"]
-    assert note.startswith("A batch of 4,000 does not fit: memory holds 413 sequences")
+    assert note.startswith("A batch of 4,000 does not fit: memory holds 437.6 sequences")
+
+
+@pytest.mark.parametrize(
+    ("asked", "context"),
+    [
+        ("llama-3.1-70b --gpu h100-sxm --tensor-parallel 4", 1000),
+        ("llama-3.1-70b --gpu h100-sxm --tensor-parallel 4", 30_000),
+        ("deepseek-v4-flash --gpu h200-sxm --tensor-parallel 2 --data-parallel 4", 8192),
+        ("gpt-oss-120b --gpu h100-sxm", 8192),
+        ("llama-3.1-8b --gpu l4", 2000),
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 4000])
+def test_a_roofline_holds_as_many_sequences_as_fit_says(
+    asked: str, context: int, batch: int
+) -> None:
+    fit = json.loads(infersim(f"fit {asked} --context {context} --json").stdout)
+    roof = f"roofline {asked} --context {context} --batch {batch} --json"
+    found = json.loads(infersim(roof).stdout)
+    assert found["memory_bound"]["fits"] == int(fit["decoding_concurrency"])
+    held = f"{fit['decoding_concurrency']:,.1f} sequences of {context:,} tokens (`infersim fit`)"
+    assert any(held in note for note in found["notes"]) == (batch == 4000)
 
 
 def test_nothing_is_said_where_larger_batches_take_longer() -> None:
@@ -154,7 +176,59 @@ def test_a_cache_too_small_for_one_request_is_told_from_a_model_that_does_not_fi
     missing = blocks - document["kv_cache_bytes"]
     assert document["short_bytes"] == pytest.approx(missing, rel=0.01)
     assert show_bytes(document["short_bytes"]) in done.stdout
-    assert "Fits, with " in infersim(f"{asked} --context 1000").stdout
+    assert "Fits: " in infersim(f"{asked} --context 1000").stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "bound"),
+    [
+        ("llama-3.1-8b --gpu h100-sxm", "model"),
+        ("llama-3.1-8b --gpu l4", "memory"),
+        ("gpt-oss-120b --gpu h100-sxm --gpu-memory-utilization 0.84", "memory"),
+        ("qwen3-next-80b-a3b --gpu h200-sxm --weights fp8", "model"),
+    ],
+)
+def test_the_longest_context_fits_and_one_token_more_does_not(asked: str, bound: str) -> None:
+    first = infersim(f"fit {asked} --context 1000 --json")
+    document = json.loads(first.stdout)
+    longest = document["longest_context"]
+    assert document["longest_context_bound"] == bound
+    assert f"Fits: one request can have up to {longest:,} tokens (" in document["text"]
+    assert ("the model's limit);" in document["text"]) == (bound == "model")
+    assert json.loads(infersim(f"fit {asked} --context {longest} --json").stdout)["fits"]
+    beyond = infersim(f"fit {asked} --context {longest + 1} --json")
+    assert beyond.exit_code == 2 if bound == "model" else not json.loads(beyond.stdout)["fits"]
+
+
+def test_the_first_lines_of_fit_are_its_answer_and_the_memory_in_a_line(monkeypatch: Any) -> None:
+    monkeypatch.delenv("INFERSIM_FULL")
+    asked = "fit llama-3.1-8b --gpu h100-sxm"
+    brief, full = infersim(asked).stdout, infersim(f"{asked} --full").stdout
+    told = " ".join(brief.split())
+    assert told.startswith("Fits: one request can have up to 131,072 tokens (the model's limit)")
+    assert "Each GPU: 72.7 GiB the engine may use: 15 weights, 1.9 activations, 1.19" in told
+    assert "54.7 KV cache (give or take 1.55)." in told
+    assert len(brief.splitlines()) <= 12
+    assert "swap beats recompute" in full
+    assert "swap" not in brief
+    assert full.count("Fits: ") == 1
+
+
+@pytest.mark.parametrize(("model", "more"), [("deepseek-v4-flash", 7.37), ("llama-3.1-70b", None)])
+def test_data_ranks_that_hold_clearly_more_are_named(
+    model: str, more: float | None, monkeypatch: Any
+) -> None:
+    """Latent rows of a token lie whole on each tensor rank, heads of its KV on one."""
+    monkeypatch.delenv("INFERSIM_FULL")
+    asked = f"fit {model} --gpu h200-sxm --tensor-parallel 8"
+    told = " ".join(infersim(asked).stdout.split())
+    assert ("A request in its prompt takes more: " in told) == (more is not None)
+    assert ("tensor ranks keep copies" in told) == (more is not None)
+    if more is not None:
+        rows = json.loads(infersim(f"{asked} --json").stdout)["layouts"]
+        held = {row["layout"]: row["max_concurrency"] for row in rows}
+        assert held["DP 8"] / held["TP 8"] == pytest.approx(more, abs=0.01)
+        assert f"As DP 8 the same GPUs hold {held['DP 8']:,.1f} such requests, {more}" in told
 
 
 def test_nothing_helps_where_nothing_would() -> None:
@@ -243,7 +317,31 @@ def test_the_batch_at_which_memory_stops_binding_is_that_of_the_tables(context: 
     text = " ".join(infersim(asked).stdout.split())
     first, last = found["ranges"]["products"][0]
     assert (first, last + 1) == (1, found["products"])
-    assert f"Decoding: products are memory-bound at batches of 1 to {last:,}" in text
+    if context == 64:
+        alike = f"memory-bound at a batch of {last + 1:,} (tiles); so do its matrix products."
+        assert f"Decoding stops being {alike}" in text
+    else:
+        assert (
+            f"Decoding is memory-bound at every batch that fits (up to {found['fits']:,})" in text
+        )
+        assert f"Its matrix products stop being so at a batch of {last + 1:,} (tiles)." in text
+
+
+def test_the_row_of_a_pass_names_its_bound_as_the_sentence_above_does(monkeypatch: Any) -> None:
+    """Of 320 rows memory has the largest single share, tiles and compute together a larger one."""
+    monkeypatch.delenv("INFERSIM_FULL")
+    asked = "roofline llama-3.1-70b --gpu h100-sxm --tensor-parallel 4 --context 500"
+    batches = (256, 257, 300, 310, 320, 330, 400, 512, 800)
+    asked += "".join(f" --batch {batch}" for batch in batches)
+    shown = infersim(asked).stdout
+    document = json.loads(infersim(f"{asked} --json").stdout)
+    ranges = document["memory_bound"]["ranges"]["pass"]
+    for batch, each in zip(batches, document["passes"], strict=False):
+        (row,) = re.findall(rf"decode, batch {batch} .*", shown)
+        within = any(a <= batch <= b for a, b in ranges)
+        assert is_memory_bound(each["operators"]) == within
+        assert bool(re.search(r" memory \d+%", row)) == within
+        assert bool(re.search(r"(tiles|compute) \d+%", row)) == (not within)
 
 
 def is_memory_bound(operators: list[dict[str, Any]]) -> bool:
@@ -273,9 +371,13 @@ def test_memory_that_binds_again_where_tiles_are_full_is_said() -> None:
     few, many = (
         " ".join(infersim(f"{asked} {more}").stdout.split()) for more in ("", "--batch 512")
     )
-    named = few[few.index("Decoding: ") : few.index("Memory-bound: ")]
+    named = few[few.index("Decoding ") : few.index("Memory-bound: ")]
     assert named in many  # whatever batches are asked for
-    assert "the whole pass at batches of 1 to 128" in named
+    again = [f"{first} to {last}" for first, last in ranges[1:]]
+    assert (
+        f"Decoding stops being memory-bound at a batch of 129 (tiles), and is again at "
+        f"{' and '.join(again)}. Its matrix products" in named
+    )
     assert "Memory-bound: operators bound by 'memory' take longer in all than" in few
 
 

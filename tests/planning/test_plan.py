@@ -46,6 +46,7 @@ from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario, load_scenario
 from sim.setup import prepare
 from sim.terminal.console import as_text
+from sim.terminal.findings import command_view
 from sim.units import milliseconds
 from tests import made_up
 from tests.answers import plan_view, render_plan
@@ -985,6 +986,21 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
         ["l4", "none in fp8: TTFT missed", "-", "-", "-", "-", "-"],
         ["l40s", "none in fp8: more expensive", "from 2,190", "-", "-", "-", "-"],
     ]
+
+
+@pytest.mark.parametrize(("cards", "left"), [(7, ""), (8, "1 more row: --full")])
+def test_first_lines_have_each_card_asked_for_or_say_how_many_they_leave_out(
+    cards: int, left: str
+) -> None:
+    made = made_up.fleet_plan()
+    names = [f"other-{number}" for number in range(cards)]
+    lost = {"precision": None, "reason": "TTFT missed", "usd_per_hour": None}
+    rejected = [{**lost, "gpu": name, "layout": f"1 x {name}", "text": ""} for name in names]
+    told = as_text(command_view("plan", {**made, "rejected": rejected}, full=False))
+    assert len({fleet["gpu"] for fleet in made["sized"]}) == 3
+    assert all((f"{name} " in told) == (place < 7) for place, name in enumerate(names))
+    assert ("more row" in told) == bool(left)
+    assert left in told
 
 
 def _latencies(fleet: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import sim
 from sim.cli import app
-from sim.errors import InfeasibleError, ScenarioError
+from sim.errors import InfeasibleError, ScenarioError, UsageError
 from sim.scenario import Scenario, load_scenario
 from sim.setup import prepare
 from tests.planning_fixtures import SMALL
@@ -173,6 +173,14 @@ def test_a_context_that_the_file_does_not_state_is_named_as_a_default(tmp_path: 
     told = " ".join(CliRunner().invoke(app, asked).output.split())
     assert "more than the 2,048 tokens" in told
     assert "config.json gives no max_position_embeddings (add the key)" in told
+    assert "--set allow_long_max_model_len=true" in told
+    long = {"model": str(tmp_path), "max_model_len": 3500}
+    with pytest.raises(
+        UsageError, match="allow_long_max_model_len: true takes them all the same \\(--set"
+    ):
+        prepare(load(long, {}))
+    longer = prepare(load({**long, "allow_long_max_model_len": True}, {}))
+    assert longer.pools[0].limits.max_model_len == 3500
 
 
 def test_a_gpu_file_without_a_peak_is_not_said_to_lack_the_unit(tmp_path: Path) -> None:

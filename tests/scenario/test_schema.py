@@ -165,6 +165,8 @@ GOOD = [
     ("workload.arrivals.rate", "90/min"),
     ("workload.arrivals", {"kind": "burst"}),
     ("workload.arrivals", {"kind": "closed", "concurrency": 3, "think_time": "2s"}),
+    ("workload.prompt_tokens", 4000),
+    ("workload.output_tokens", 1),
     ("kv_cache.swap_space", "0GiB"),
     ("kv_cache.num_gpu_blocks", "4_096"),
     ("scheduler.max_num_seqs", "128"),
@@ -197,6 +199,10 @@ BAD = [
     ("workload.arrivals", {"rate": 6}),
     ("workload.arrivals", {"kind": "poison", "rate": 6}),
     ("workload.arrivals.cv", 2),
+    ("workload.prompt_tokens", 0),
+    ("workload.prompt_tokens", 4000.5),
+    ("workload.prompt_tokens", "4000"),
+    ("workload.output_tokens", True),
     ("kv_cache.swap_space", "4XB"),
     ("scheduler.max_num_seqs", 0),
     ("scheduler.max_num_seqs", 1.5),
@@ -222,6 +228,16 @@ BAD = [
 def test_what_the_loader_reads_is_valid(key: str, value: Any) -> None:
     load_scenario(changed(key, value))
     assert accepts(SCHEMA, changed(key, value))
+
+
+@pytest.mark.parametrize("key", ["workload.prompt_tokens", "workload.output_tokens"])
+def test_a_whole_number_alone_is_the_length_of_all_requests(key: str) -> None:
+    alone = load_scenario(changed(key, 4000))
+    assert (
+        alone.resolved() == load_scenario(changed(key, {"kind": "fixed", "value": 4000})).resolved()
+    )
+    again = alone.override({key: 300})
+    assert again.resolved()["workload"][key.partition(".")[2]] == {"kind": "fixed", "value": 300}
 
 
 @pytest.mark.parametrize(("key", "value"), BAD)

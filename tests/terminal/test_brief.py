@@ -86,6 +86,7 @@ def test_a_decision_shows_its_headline_and_the_first_rows_of_one_table(asked: li
     full = printed(command, str(CHAT), *SHORT, "--no-report", "--full", *options)
     assert len(brief) <= 28
     assert len(brief) < len(full)
+    assert ("3 more rows: --full" in brief) == (command != "sensitivity")
     assert brief[:2] == full[:2]
     assert brief[-1] == MORE
 
@@ -94,8 +95,8 @@ def test_a_decision_shows_its_headline_and_the_first_rows_of_one_table(asked: li
     ("asked", "first"),
     [
         ("roofline llama-3.1-8b --gpu h100-sxm", "decode, batch 256"),
-        ("fit llama-3.1-8b --gpu h100-sxm", "Fits, with 54.7 requests"),
-        ("fit llama-3.1-405b --gpu h200-sxm --tensor-parallel 8", "Fits, with"),
+        ("fit llama-3.1-8b --gpu h100-sxm", "Fits: one request can"),
+        ("fit llama-3.1-405b --gpu h200-sxm --tensor-parallel 8", "Fits: "),
         ("explain scenario", "workload"),
         ("explain scenario workload.arrivals", "Independent users"),
         ("explain limits", "sessions"),
@@ -168,6 +169,26 @@ def test_a_row_of_each_name_goes_before_further_ones() -> None:
     rows = tuple((Cell(name, None), Cell(str(at), at)) for at, name in enumerate(names))
     cut = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows))
     assert [row[1].text for row in cut.rows] == ["0", "2", "3", "6", "7"]
+    assert cut.left == 3
+    shown = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows, shown=(4, 0)))
+    assert [row[1].text for row in shown.rows] == ["0", "4"]
+    assert shown.left == 6
+
+
+def test_values_that_a_file_leaves_open_are_named_as_defaults(tmp_path: Path) -> None:
+    model = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    model |= {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2}
+    model |= {"num_attention_heads": 8, "vocab_size": 1000}
+    told = "# Defaults, which the file does not state: "
+    for more, named in (({}, True), ({"max_position_embeddings": 2048}, False)):
+        (tmp_path / "config.json").write_text(json.dumps(model | more))
+        lines = printed("show", str(tmp_path))
+        assert "max_position_embeddings: 2048" in lines
+        assert (f"{told}max_position_embeddings" in lines) == named
+    card = "memory: 40GiB\nbandwidth: 1TB/s\npeak_flops: {bf16: 1PFLOP/s}\npower: 300W\n"
+    (tmp_path / "card.yaml").write_text(f"{card}relative: l40s\n")
+    lines = printed("show", str(tmp_path / "card.yaml"))
+    assert f"{told}link, host_link, node, price_per_hour" in lines
 
 
 def test_what_is_shown_are_values_and_in_full_their_sources() -> None:
@@ -177,6 +198,7 @@ def test_what_is_shown_are_values_and_in_full_their_sources() -> None:
     assert not any("source" in line for line in lines)
     assert lines[-1] == f"# {MORE}"
     assert len(lines) < 60
+    assert not any("Defaults" in line for line in lines)
     full = printed("show", "h100-sxm", "--full")
     assert "  source: NVIDIA H100 Tensor Core GPU datasheet, product specifications, column" in full
     assert any(line.startswith("# A file with `extends: h100-sxm`") for line in full)

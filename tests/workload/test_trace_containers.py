@@ -230,9 +230,9 @@ def test_commands_take_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
     [
-        ("prompt_tokens", 1024, "`prompt_tokens: {kind: fixed, value: 1024}`"),
-        ("output_tokens", 64, "`output_tokens: {kind: fixed, value: 64}`"),
-        ("output_tokens", -1, "a mapping such as `output_tokens: {kind: lognormal"),
+        ("prompt_tokens", "1024", "`prompt_tokens: {kind: fixed, value: 1024}`"),
+        ("output_tokens", "64", "`output_tokens: {kind: fixed, value: 64}`"),
+        ("output_tokens", -1, "a whole number of at least 1, got -1"),
         ("output_tokens", "long", "a mapping such as `output_tokens: {kind: lognormal"),
         ("sessions.turns", 3, "`turns: {kind: fixed, value: 3}`"),
         ("sessions.think_time", "20s", "`think_time: {kind: fixed, value: 20s}`"),

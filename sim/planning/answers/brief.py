@@ -29,9 +29,6 @@ from sim.units import (
 MORE = "More: --full prints every table and note (or set INFERSIM_FULL=1)."
 """The last line of an answer that was cut down."""
 
-ROWS = 5
-"""Rows of the one table that is shown."""
-
 DECIDING = ("ttft", "tpot")
 """Quantities that are shown where no SLO says which ones count."""
 
@@ -220,10 +217,11 @@ def _cut(table: Table) -> Table:
     table = table._replace(
         columns=tuple(table.columns[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+        left=max(0, len(table.rows) - table.most),
     )
     if table.shown:
-        rows = [table.rows[place] for place in sorted(table.shown[:ROWS])]
-        return table._replace(rows=tuple(rows), shown=())
+        rows = [table.rows[place] for place in sorted(table.shown[: table.most])]
+        return table._replace(rows=tuple(rows), shown=(), left=len(table.rows) - len(rows))
     names = [row[0].text for row in table.rows]
     again = sorted(range(len(names)), key=lambda index: names.index(names[index]) < index)
-    return table._replace(rows=tuple(table.rows[index] for index in sorted(again[:ROWS])))
+    return table._replace(rows=tuple(table.rows[index] for index in sorted(again[: table.most])))

@@ -9,12 +9,12 @@ from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
 from sim.memory.capacity import Capacity
 from sim.planning.answers.cells import Document, toned
-from sim.planning.fits import check_context, stage_rows
+from sim.planning.fits import MORE, check_context, stage_rows
 from sim.specs.layers import Attention
 from sim.specs.links import host_rate
 from sim.specs.recurrent import Recurrent
 from sim.specs.window import Window
-from sim.units import show_bytes, show_rate
+from sim.units import show_bytes, show_number, show_rate
 
 Row = tuple[str, str, str]
 """A quantity, its computation and its size."""
@@ -29,21 +29,92 @@ LAYOUTS = (
 
 
 def parts(d: Deployment, memory: Capacity, context: int, document: Document) -> Iterator[Part]:
-    """The memory of one GPU, of each stage of a pipeline, other layouts, and whether it fits;
+    """Whether it fits, then the memory of one GPU, of each stage of a pipeline, and other layouts;
     ``document`` is that of the command."""
+    yield _answer(d, memory, document)
     yield memory_table(d, memory, context, document)
     if memory.stages:
         yield _stages(d, memory)
     yield from _layouts(document)
-    yield Lines((document["text"],), "" if document["fits"] else "bad")
 
 
 def first_parts(
     d: Deployment, memory: Capacity, context: int, document: Document
 ) -> Iterator[Part]:
-    """The first lines of ``parts``: whether it fits, and the memory of one GPU."""
-    yield Lines((document["text"],), "" if document["fits"] else "bad")
-    yield memory_table(d, memory, context, document)
+    """The first lines of ``parts``: whether it fits, and the memory of one GPU in a line."""
+    yield _answer(d, memory, document)
+    yield Lines((*_in_a_line(d, memory, document), *_data_ranks(d, document)), "")
+    yield Lines(tuple(document["notes"]))
+
+
+def _answer(d: Deployment, memory: Capacity, document: Document) -> Lines:
+    """Whether it fits, and why requests in their prompts take more where they do."""
+    told = [document["text"]]
+    if document["fits"] and document["decoding_concurrency"] > MORE * document["max_concurrency"]:
+        told.append(
+            "A request in its prompt takes more: layers with windows or compressed KV keep all "
+            f"that a pass computes of it (up to {memory.in_flight:,} tokens), and later only what "
+            "their windows show."
+        )
+    return Lines(tuple(told), "" if document["fits"] else "bad")
+
+
+def _in_a_line(d: Deployment, memory: Capacity, document: Document) -> Iterator[str]:
+    """The subject, and the memory of one of its GPUs, of a pipeline in the stage that decides."""
+    stage = f" in stage {memory.decides + 1}" if memory.stages else ""
+    gpus = f" ({d.layout.text})" if d.layout.gpus > 1 else ""
+    formats = _weights(memory.deciding(d))
+    low, high = document["kv_cache_bytes_band"]
+    parts = {
+        "weights": memory.weights,
+        "activations": memory.activations,
+        "reserve": memory.reserve,
+        "adapters": memory.adapters,
+        "states": memory.states,
+    }
+    told = [f"{show_number(held / GIB)} {name}" for name, held in parts.items() if held]
+    band = f" (give or take {show_number((high - low) / 2 / GIB)})" if high > low else ""
+    yield (
+        f"{d.model.name} ({formats}, {d.kv_cache} KV) on {d.layout.gpus} x {d.gpu.name}{gpus}, "
+        f"{d.engine.name}."
+    )
+    yield (
+        f"Each GPU{stage}: {show_bytes(memory.budget)} the engine may use: {', '.join(told)}, "
+        f"{show_number(memory.kv_cache / GIB)} KV cache{band}."
+    )
+    if not memory.num_gpu_blocks:
+        return
+    holds = "" if memory.hybrid else f", {memory.tokens:,} tokens"
+    yield (
+        f"KV cache: {show_bytes(d.kv_bytes_per_token())} a token; {memory.num_gpu_blocks:,} blocks "
+        f"of {memory.block_size} tokens{holds}."
+    )
+
+
+GIB = 2.0**30
+
+CLEARLY = 1.5
+"""By what factor data ranks have to hold more requests for that to be said."""
+
+
+def _data_ranks(d: Deployment, document: Document) -> Iterator[str]:
+    """That data ranks of the same GPUs would hold clearly more, where tensor ranks keep copies."""
+    held = document["max_concurrency"] * d.layout.data
+    others = [
+        row
+        for row in document["layouts"]
+        if row["fits"]
+        and row["gpus"] == d.layout.gpus
+        and row["data_parallel"] > d.layout.data
+        and (row["expert_parallel"] > 1) == (d.layout.expert > 1)
+    ]
+    best = max(others, key=lambda row: row["max_concurrency"], default=None)
+    if best is not None and best["max_concurrency"] > CLEARLY * held:
+        more = best["max_concurrency"] / held
+        yield (
+            f"As {best['layout']} the same GPUs hold {best['max_concurrency']:,.1f} such requests, "
+            f"{show_number(more)} times as many: tensor ranks keep copies of the KV cache."
+        )
 
 
 def memory_table(d: Deployment, memory: Capacity, context: int, document: Document) -> Table:

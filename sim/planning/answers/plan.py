@@ -161,8 +161,8 @@ def _notes(document: Document) -> Iterator[str]:
     yield from (note for note in document["format_notes"] if note not in said)
 
 
-CARDS = 12
-"""Cards and formats that the table by card has, the cheapest first."""
+CARDS = 10
+"""Cards and formats that first lines have in the table by card, each card before its formats."""
 
 
 def by_card(document: Document) -> Table:
@@ -181,7 +181,7 @@ def by_card(document: Document) -> Table:
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
     caption = f"By card and format: latencies {under(document)}, else at {wanted(document)}"
-    return Table("cards", caption, columns, tuple(rows[:CARDS]))
+    return Table("cards", caption, columns, tuple(rows), most=CARDS)
 
 
 def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:

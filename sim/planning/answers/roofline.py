@@ -9,7 +9,8 @@ from typing import Any
 from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
 from sim.planning.answers.cells import Document, text
-from sim.planning.rooflines import TILES
+from sim.planning.points.wording import listed
+from sim.planning.rooflines import ARITHMETIC, LARGEST_BATCH, TILES, arithmetic
 from sim.units import show_number, show_rate, show_time
 
 MOST_SHOWN = 1e5
@@ -78,28 +79,41 @@ def _title(d: Deployment, document: Document) -> Lines:
 
 
 def _memory_bound(document: Document) -> tuple[str, ...]:
-    """At which batches memory binds; nothing where no batch fits.
+    """At which batches memory stops binding; nothing where no batch fits.
 
-    >>> found = {"products": [[1, 302], [410, 459]], "pass": [[1, 459]]}
-    >>> (text,) = _memory_bound({"memory_bound": {"fits": 459, "ranges": found}})
-    >>> text.partition(": ")[2].replace("that fits (459).", "...")
-    'products are memory-bound at batches of 1 to 302 and 410 to 459, the whole pass at any ...'
+    >>> ranges = {"products": [[1, 302], [410, 459]], "pass": [[1, 459]]}
+    >>> found = {"fits": 459, "ranges": ranges, "by": {"products": "tiles", "pass": None}}
+    >>> print(*"".join(_memory_bound({"memory_bound": found})).split(". "), sep="\\n")
+    Decoding is memory-bound at every batch that fits (up to 459)
+    Its matrix products stop being so at a batch of 303 (tiles), and are again at 410 to 459.
     """
     found = document["memory_bound"]
     if not found["fits"]:
         return ()
+    most = "" if found["fits"] >= LARGEST_BATCH else f" that fits (up to {found['fits']:,})"
 
-    def at(ranges: Sequence[Sequence[int]]) -> str:
-        if list(map(list, ranges)) == [[1, found["fits"]]]:
-            return f"at any that fits ({found['fits']:,})"
+    def bound(name: str, what: str, verb: str, stop: str) -> str:
+        """The sentence on the batches of ``name``."""
+        by, ranges = found["by"][name], [list(each) for each in found["ranges"][name]]
+        if ranges == [[1, found["fits"]]]:
+            return f"{verb} {what} at every batch{most}"
         named = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in ranges]
-        return f"at batches of {' and '.join(named)}" if named else "at none"
+        if not ranges or ranges[0][0] > 1:
+            where = (
+                f"only at batches of {listed(named, apart=' and ')}"
+                if named
+                else f"at no batch{most}"
+            )
+            return f"{verb} {what} {where}"
+        again = f", and {verb} again at {listed(named[1:], apart=' and ')}" if named[1:] else ""
+        return f"{stop} being {what} at a batch of {ranges[0][1] + 1:,} ({by}){again}"
 
-    both = found["ranges"]
-    return (
-        f"Decoding: products are memory-bound {at(both['products'])}, the whole pass "
-        f"{at(both['pass'])}.",
-    )
+    whole = bound("pass", "memory-bound", "is", "stops")
+    products = bound("products", "so", "are", "stop")
+    if products == bound("pass", "so", "are", "stop"):
+        do = "do" if products.startswith("stop") else "are"
+        return (f"Decoding {whole}; so {do} its matrix products.",)
+    return (f"Decoding {whole}. Its matrix products {products}.",)
 
 
 def _formats(d: Deployment) -> str:
@@ -114,10 +128,6 @@ def _passes(document: Document) -> Table:
     take the largest shares of the time."""
     rows = []
     for each in document["passes"]:
-        by_bound: Counter[str] = Counter()
-        for row in each["operators"]:
-            by_bound[row["bound_by"]] += row["seconds"]
-        (bound, held), *_ = by_bound.most_common()
         longest = max(each["operators"], key=lambda row: row["seconds"])
         decoded = each["phase"] == "decode"
         tokens = each["batch"] if decoded else each["tokens"]
@@ -125,15 +135,45 @@ def _passes(document: Document) -> Table:
             f"decode, batch {each['batch']:,}" if decoded else "prefill",
             show_time(each["seconds"]),
             f"{tokens / each['seconds']:,.0f}",
-            f"{bound} {held / each['seconds']:.0%}",
+            _bounds(each),
             f"{longest['name']} {longest['seconds'] / each['seconds']:.0%}",
         )
         rows.append(tuple(map(text, cells)))
     context, prompt = (document["passes"][at]["tokens"] for at in (0, -1))
     caption = f"Decode at {context:,} tokens of context each, prefill of {prompt:,} tokens"
-    last = Column("mostly bound by", False), Column("longest operator", False)
+    last = Column("bound by", False, prose=True), Column("longest operator", False)
     columns = (Column("pass", False), Column("time"), Column("tokens/s"), *last)
     return Table("passes", caption, columns, tuple(rows), look="compact")
+
+
+def _bounds(found: Mapping[str, Any]) -> str:
+    """What binds a pass, with its share of the time: memory or arithmetic, whichever is more, after
+    what takes longer than both.
+
+    >>> rows = [("memory", 4.0), ("tiles", 4.1), ("compute", 1.9)]
+    >>> operators = [{"bound_by": bound, "seconds": seconds} for bound, seconds in rows]
+    >>> _bounds({"seconds": 10.0, "operators": operators})
+    'tiles + compute 60%'
+    >>> operators.append({"bound_by": "latency", "seconds": 10.0})
+    >>> _bounds({"seconds": 20.0, "operators": operators})
+    'latency 50%, tiles + compute 30%'
+    >>> _bounds({"seconds": 10.0, "operators": operators[-1:]})
+    'latency 100%, compute 0%'
+    """
+    seconds: Counter[str] = Counter()
+    for row in found["operators"]:
+        seconds[row["bound_by"]] += row["seconds"]
+    kinds = [name for name, _ in seconds.most_common() if name in ARITHMETIC]
+    shown = [name for name in kinds if seconds[name] >= 0.005 * found["seconds"]]
+    computed = " + ".join(shown or ARITHMETIC[:1])
+    shares = {computed: arithmetic(seconds)}
+    shares |= {name: held for name, held in seconds.items() if name not in ARITHMETIC}
+    told = []
+    for name, held in sorted(shares.items(), key=lambda each: -each[1]):
+        told.append(f"{name} {held / found['seconds']:.0%}")
+        if name in (computed, "memory"):
+            break
+    return ", ".join(told)
 
 
 def _operators(found: Mapping[str, Any], fits: int) -> Table:

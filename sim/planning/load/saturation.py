@@ -43,11 +43,15 @@ def acceptable(pool: PreparedPool, traffic: Traffic) -> Traffic:
     most = min(pool.limits.max_model_len, pool.kv_longest)
     fits = traffic.prompts + traffic.outputs <= most
     if not fits.any():
-        shortest = int((traffic.prompts + traffic.outputs).min())
+        lengths = traffic.prompts + traffic.outputs
+        shortest, longest = int(lengths.min()), int(lengths.max())
         model = pool.deployment.model
         accepted = f"{most:,} (the smaller of max_model_len and its KV cache)"
         if model.assumed_context and most == model.max_position_embeddings:
-            accepted = model.made_for
+            accepted = (
+                f"{model.made_for}; or --set max_model_len={longest} "
+                "--set allow_long_max_model_len=true"
+            )
         raise InfeasibleError(
             "no request fits",
             f"the shortest takes {shortest:,} tokens, and a replica accepts {accepted}",

@@ -76,7 +76,7 @@ LIMITS: Chapter[OneReplica, OneReplica] = Chapter(
             r.longest > r.model.max_position_embeddings and not r.scenario.allow_long_max_model_len
         ),
         "{longest:,} tokens are more than {model.made_for}; allow_long_max_model_len: true takes "
-        "them all the same",
+        "them all the same (--set allow_long_max_model_len=true)",
         where=("max_model_len",),
     ),
     Clash(

@@ -33,6 +33,8 @@ _Schema = dict[str, Any]
 ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scenario", "model"): {"$ref": "#/$defs/model"},
     ("Autoscaling", "cold_start"): {"const": "auto"},
+    ("Workload", "prompt_tokens"): {"type": "integer", "minimum": 1},
+    ("Workload", "output_tokens"): {"type": "integer", "minimum": 1},
     ("Scenario", "failures"): {"type": "array", "items": {"type": "object"}},
     ("Failures", "repair"): {"const": "auto"},
     ("Failures", "in_flight"): {"enum": ["lost", "retry"]},

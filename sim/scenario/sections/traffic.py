@@ -150,12 +150,12 @@ class Workload(LimitedSection):
     )
     prompt_tokens: Lengths | None = Field(
         default=None,
-        description="Input lengths.",
+        description="Input lengths; a whole number alone is that of all requests.",
         examples=["{kind: lognormal, mean: 800, p95: 2400, max: 6000}"],
     )
     output_tokens: Lengths | None = Field(
         default=None,
-        description="Output lengths.",
+        description="Output lengths; a whole number alone is that of all requests.",
         examples=["{kind: lognormal, mean: 220, p95: 600, max: 1500}"],
     )
     lengths: JointLengths | None = Field(
