@@ -62,6 +62,7 @@ def _answer(d: Deployment, memory: Capacity, document: Document) -> Lines:
 def _in_a_line(d: Deployment, memory: Capacity, document: Document) -> Iterator[str]:
     """The subject, and the memory of one of its GPUs, of a pipeline in the stage that decides."""
     stage = f" in stage {memory.decides + 1}" if memory.stages else ""
+    each = f"Each GPU{stage}" if d.layout.split == 1 else "All GPUs, which work in turn"
     gpus = f" ({d.layout.text})" if d.layout.gpus > 1 else ""
     formats = _weights(memory.deciding(d))
     low, high = document["kv_cache_bytes_band"]
@@ -79,7 +80,7 @@ def _in_a_line(d: Deployment, memory: Capacity, document: Document) -> Iterator[
         f"{d.engine.name}."
     )
     yield (
-        f"Each GPU{stage}: {show_bytes(memory.budget)} the engine may use: {', '.join(told)}, "
+        f"{each}: {show_bytes(memory.budget)} the engine may use: {', '.join(told)}, "
         f"{show_number(memory.kv_cache / GIB)} KV cache{band}."
     )
     if not memory.num_gpu_blocks:
