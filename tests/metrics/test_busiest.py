@@ -12,10 +12,12 @@ import pytest
 import sim
 from sim.metrics.load.busiest import BusiestReplica
 from sim.metrics.load.long_enough import too_much_for_one
+from sim.metrics.words.slo_text import headroom_text
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
 from sim.planning.points.executors import local
 from sim.scenario.sections.arrivals import PoissonArrivals
+from sim.units import show_utilisation
 from tests.places import VLLM
 
 BY_LENGTH = """
@@ -71,7 +73,15 @@ def test_one_overloaded_replica_is_an_overload(by_length: str) -> None:
     assert uneven["state"] == "overloaded"
     assert uneven["busiest_replica"]["replica"] == 0
     assert uneven["busiest_replica"]["utilisation"] > 1.1
-    assert uneven["text"].startswith("Overloaded: the router deals unevenly, replica 0 takes 1")
+    assert uneven["text"].startswith(
+        "Overloaded: the first replica (0), which the router sends the most work, takes 1"
+    )
+    assert "probably" not in uneven["text"]
+    most = uneven["busiest_replica"]["utilisation"]
+    assert uneven["headroom"] == pytest.approx(1 / most - 1, abs=1e-3)
+    told = headroom_text({**uneven, "slo_state": None})
+    assert told.startswith("None: the traffic would have to shrink by ")
+    assert "or the router to deal more evenly" in told
 
 
 def test_a_replica_close_to_its_capacity_is_near_saturation(by_length: str) -> None:
@@ -79,7 +89,23 @@ def test_a_replica_close_to_its_capacity_is_near_saturation(by_length: str) -> N
     assert 0.8 < found["busiest_replica"]["utilisation"] < 1.0
     assert found["utilisation"] < 0.65
     assert found["state"] == "near saturation"
-    assert found["text"].startswith("Near saturation: replica 0 takes ")
+    assert found["text"].startswith("Near saturation: the first replica (0), which the router ")
+
+
+@pytest.mark.parametrize(("rate", "state"), [(20.0, "stable"), (42.0, "near saturation")])
+def test_a_replica_in_the_state_of_its_fleet_is_named(
+    by_length: str, rate: float, state: str
+) -> None:
+    prompts = {"kind": "uniform", "low": 1, "high": 2000}
+    workload = chat(rate)["workload"] | {"prompt_tokens": prompts}
+    found = verdict(chat(rate, router=by_length, workload=workload))
+    assert found["state"] == state
+    assert (found["utilisation"] >= 0.8) is (state == "near saturation")
+    used = show_utilisation(found["busiest_replica"]["utilisation"])
+    assert (
+        f"the second replica (1), which the router sends the most work, takes {used} of its "
+        in (found["text"])
+    )
 
 
 def test_headroom_ends_with_the_busiest_replica(by_length: str) -> None:
@@ -87,7 +113,7 @@ def test_headroom_ends_with_the_busiest_replica(by_length: str) -> None:
     assert found["state"] == "stable"
     most = found["busiest_replica"]["utilisation"]
     assert found["slo_headroom"] == pytest.approx(1 / most - 1, rel=1e-3)
-    assert found["slo_headroom"] < found["headroom"] / 1.3
+    assert found["headroom"] == found["slo_headroom"] < (1 / found["utilisation"] - 1) / 1.3
 
 
 def test_a_search_without_slo_ends_at_the_busiest_replica(by_length: str) -> None:

@@ -244,7 +244,8 @@ def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     question = "How much headroom is there?"
     found = judged(summary)
     sentences, used = headroom_sentences(found), found["utilisation"]
-    if not sentences or known(summary, "infersim.verdict.headroom") is None:
+    room = known(summary, "infersim.verdict.headroom")
+    if not sentences or room is None:
         return RowAnswer("headroom", question, "neutral", _no_headroom(summary), "")
     short, *rest = sentences
     error = known(summary, "infersim.verdict.utilisation_error")
@@ -252,7 +253,7 @@ def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     if error:
         wide = round(2 * error, 3 if 2 * error < 1 else 2)
         detail += f", ±{phrase(wide, 'share')} by chance in the lengths (95 %)"
-    tone: Tone = "bad" if used >= 1 else "neutral"
+    tone: Tone = "bad" if room <= 0 else "neutral"
     told = " ".join([f"{detail}.", *rest])
     return RowAnswer("headroom", question, tone, short, told)
 

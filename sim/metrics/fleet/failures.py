@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.fleet.lost_work import pools_of, wasted
+from sim.metrics.load.busiest import replica_name
 from sim.metrics.record.run_record import RunRecord
 from sim.units import show_share, show_time
 
@@ -224,7 +225,7 @@ def _unplayed(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
                 "at_s": outage.at,
                 "after_the_end": late,
                 "text": (
-                    f"The outage of replica {outage.replica} of {settings.name} at "
+                    f"The outage of {replica_name(outage.replica)} of {settings.name} at "
                     f"{show_time(outage.at)} came to nothing: it comes {why}"
                 ),
             }

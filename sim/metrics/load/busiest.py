@@ -36,6 +36,24 @@ class BusiestReplica(NamedTuple):
     backlog: float
 
 
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+SENT_MOST = "which the router sends the most work"
+"""What singles the busiest replica out."""
+
+
+def replica_name(number: int) -> str:
+    """The replica of this number, which scenarios and tables count from 0, in a sentence.
+
+    >>> replica_name(1), replica_name(12)
+    ('the second replica (1)', 'replica 12, counted from 0')
+    """
+    if 0 <= number < len(ORDINALS):
+        return f"the {ORDINALS[number]} replica ({number})"
+    return f"replica {number}, counted from 0"
+
+
 def busiest(
     parts: Sequence[PoolRun],
     served: Sequence[tuple[FullBatch, Floats]],

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.enough.needed_requests import reach_text
+from sim.metrics.load.busiest import SENT_MOST, replica_name
 from sim.metrics.load.long_enough import SURE
 from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
 from sim.units import show_number, show_share, show_time, show_utilisation
@@ -201,25 +202,29 @@ def _by_chance(verdict: Mapping[str, Any]) -> str:
     return f" With 95% confidence the share is {span}."
 
 
-def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
+def _unsure(verdict: Mapping[str, Any], used: float, error: float, where: str) -> str:
     """Why no headroom is certain, if none is."""
     if verdict["slo_state"] == SloState.OPEN:
         return "the SLO is too close to call"
     low, high = max(0.0, used - SURE * error), used + SURE * error
     between = f"{show_utilisation(low)} and {show_utilisation(high)}"
-    return f"the traffic takes between {between} of the capacity"
+    if where == "it":
+        return f"the traffic takes between {between} of the capacity"
+    return f"{where} takes between {between} of its capacity"
 
 
 PEAK = "its peak"
 """What reaches its capacity first where the busiest stretch does."""
 
 
-def _at_capacity_first(verdict: Mapping[str, Any], used: float, top: float | None) -> str:
-    """The first to reach its capacity as the traffic grows."""
-    one = verdict.get("busiest_replica")
-    if one is not None and one["utilisation"] > max(used, top or 0.0):
-        return f"replica {one['replica']}, which the router sends the most,"
-    return "it" if top is None or top <= used else PEAK
+def _limiting(verdict: Mapping[str, Any]) -> tuple[float, float, str]:
+    """The largest share of its own capacity that anything takes, the fleet or a replica of it, the
+    standard error of that share, and what it is of."""
+    one, whole = verdict.get("busiest_replica"), verdict["utilisation"]
+    if one is not None and one["utilisation"] > whole:
+        name = f"{replica_name(one['replica'])}, {SENT_MOST},"
+        return one["utilisation"], one["utilisation_error"], name
+    return whole, verdict.get("utilisation_error") or 0.0, "it"
 
 
 def headroom_text(verdict: Mapping[str, Any]) -> str:
@@ -229,24 +234,25 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
 
 def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
     """By how much the traffic could grow, then what to do or to know about it."""
-    used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
-    if used is None:
+    top, room = verdict["peak_utilisation"], verdict["slo_headroom"]
+    if verdict["utilisation"] is None:
         return []
+    used, error, where = _limiting(verdict)
     grows = verdict.get("scales", False)
     finds = f"{SWEEP if grows or verdict.get('disturbed') else FIND}."
     if verdict["slo_state"] == SloState.MISSED:
         return ["None: the SLO is missed already.", finds]
-    error = verdict.get("utilisation_error") or 0.0
     known = verdict["slo_state"] != SloState.OPEN if used < 1 else used - SURE * error >= 1
     if not known:
-        return [f"None that is sure: {_unsure(verdict, used, error)}."]
+        return [f"None that is sure: {_unsure(verdict, used, error, where)}."]
     if used >= 1:
         judged = verdict["slo_met"] is not None
         least, most = (show_utilisation(1 - 1 / (used + SURE * each)) for each in (-error, error))
         by = f"more than {least}" if judged else least if least == most else f"{least} to {most}"
-        text = f"None: the traffic would have to shrink by {by}."
+        dealt = "" if where == "it" else ", or the router to deal more evenly"
+        text = f"None: the traffic would have to shrink by {by}{dealt}."
         return [text, finds] if judged else [text]
-    where = _at_capacity_first(verdict, used, top)
+    where = where if top is None or top <= used else PEAK
     if room is None:
         taken = show_utilisation(top)
         return [f"Not known: {where} takes {taken} of the capacity already.", finds]
