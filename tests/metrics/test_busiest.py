@@ -13,9 +13,12 @@ import sim
 from sim.metrics.load.busiest import BusiestReplica
 from sim.metrics.load.long_enough import too_much_for_one
 from sim.metrics.words.slo_text import headroom_text
+from sim.planning.contrast.compare import Comparison
+from sim.planning.contrast.compare_words import headlines
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
-from sim.planning.points.executors import local
+from sim.planning.points.executors import InProcess, local
+from sim.planning.points.grid import read_axes
 from sim.scenario.sections.arrivals import PoissonArrivals
 from sim.units import show_utilisation
 from tests.places import VLLM
@@ -179,3 +182,16 @@ def test_capacity_is_that_of_the_busiest_replica(by_length: str) -> None:
     assert figure is not None
     assert even is not None
     assert even / figure > 1.5
+
+
+def test_a_comparison_names_a_replica_that_is_nearly_full(by_length: str) -> None:
+    asked = [f"router={by_length},least-outstanding"]
+    scenario = sim.load_scenario(chat(36.0, run={"requests": 1500}))
+    found = Comparison(scenario, tuple(read_axes(asked, "--vary")), 1).run(InProcess())
+    uneven, even = found["variants"]
+    assert "busiest_replica" not in even
+    used = show_utilisation(uneven["busiest_replica"]["utilisation"])
+    first = headlines(found)[0]
+    assert f"With {by_length} the first replica (0), which the router sends the most" in first
+    assert f" takes {used} of its own capacity." in first
+    assert first.count("replica (") == 1
