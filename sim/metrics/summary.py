@@ -76,7 +76,8 @@ def of_a_probe(run: RunRecord) -> dict[str, Any]:
     rates = _rates(run)
     outputs, tokens = rates["total_output_tokens"], _tokens(rates)
     first, between, whole = _latencies(run)
-    verdict = judge(run).figures()
+    found = judge(run)
+    verdict = found.figures() | found.uneven()
     arriving = arriving_share(run, verdict)
     return {
         **rates,

@@ -17,7 +17,8 @@ from sim.planning.contrast.compare import Comparison
 from sim.planning.contrast.compare_words import headlines
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
-from sim.planning.points.executors import InProcess, local
+from sim.planning.load.find_document import document
+from sim.planning.points.executors import InProcess
 from sim.planning.points.grid import read_axes
 from sim.scenario.sections.arrivals import PoissonArrivals
 from sim.units import show_utilisation
@@ -121,11 +122,18 @@ def test_headroom_ends_with_the_busiest_replica(by_length: str) -> None:
 
 def test_a_search_without_slo_ends_at_the_busiest_replica(by_length: str) -> None:
     """The highest stable load is lower with the router that deals unevenly."""
-    best = {}
+    told = {}
     for router in ("least-outstanding", by_length):
         scenario = sim.load_scenario(chat(10.0, router=router, run={"requests": 800}))
-        best[router] = find(scenario, local(1)).best.load
-    assert best[by_length] < 0.8 * best["least-outstanding"]
+        told[router] = document(find(scenario, "rate", jobs=1))
+    even, uneven = told["least-outstanding"], told[by_length]
+    assert uneven["load"] < 0.8 * even["load"]
+    assert uneven["saturated"] < 0.8 * even["saturated"]
+    assert (
+        "with the first replica (0), which the router sends the most work, full first"
+        in (uneven["breaks"])
+    )
+    assert "replica" not in even["breaks"]
 
 
 def test_a_session_that_outweighs_all_others_overloads_its_replica(tmp_path: Path) -> None:

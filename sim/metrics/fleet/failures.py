@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILABLE, AttemptRows
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.fleet.lost_work import pools_of, wasted
-from sim.metrics.load.busiest import replica_name
 from sim.metrics.record.run_record import RunRecord
+from sim.metrics.texts import replica_name
 from sim.units import show_share, show_time
 
 Floats = NDArray[np.float64]

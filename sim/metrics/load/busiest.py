@@ -8,8 +8,8 @@ replicas and does not show that. Times in seconds, rates per second.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,22 +36,14 @@ class BusiestReplica(NamedTuple):
     backlog: float
 
 
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-
-
-SENT_MOST = "which the router sends the most work"
-"""What singles the busiest replica out."""
-
-
-def replica_name(number: int) -> str:
-    """The replica of this number, which scenarios and tables count from 0, in a sentence.
-
-    >>> replica_name(1), replica_name(12)
-    ('the second replica (1)', 'replica 12, counted from 0')
-    """
-    if 0 <= number < len(ORDINALS):
-        return f"the {ORDINALS[number]} replica ({number})"
-    return f"replica {number}, counted from 0"
+def busiest_of(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The fullest of the entries ``busiest_replica`` of several runs; None where the router deals
+    evenly in one of them."""
+    found = [each.get("busiest_replica") for each in verdicts]
+    known: list[Mapping[str, Any]] = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return None
+    return max(known, key=lambda each: float(each["utilisation"]))
 
 
 def busiest(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.metrics.enough.needed_requests import reach_text
-from sim.metrics.load.busiest import SENT_MOST, replica_name
 from sim.metrics.load.long_enough import SURE
 from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
+from sim.metrics.texts import SENT_MOST, replica_name
 from sim.units import show_number, show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"

@@ -12,7 +12,7 @@ from sim.metrics.enough.needed_requests import reach, reach_text
 from sim.metrics.fleet.by_pool import limiting_text
 from sim.metrics.fleet.failures import given_up_text
 from sim.metrics.fleet.lost_work import lost_work_text
-from sim.metrics.load.busiest import SENT_MOST, BusiestReplica, replica_name
+from sim.metrics.load.busiest import BusiestReplica
 from sim.metrics.load.long_enough import DOUBT, SURE, enough_of_all, too_short
 from sim.metrics.load.peak import Peak, bursts
 from sim.metrics.load.stability import Load
@@ -21,7 +21,7 @@ from sim.metrics.record.pools import names
 from sim.metrics.record.queues import longest_growth
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import SloState, State, Unserved
-from sim.metrics.texts import Composed
+from sim.metrics.texts import SENT_MOST, Composed, replica_name
 from sim.scenario.sections.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
 

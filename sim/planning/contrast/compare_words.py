@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.metrics.bands.trust import Trust
-from sim.metrics.load.busiest import SENT_MOST, replica_name
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
+from sim.metrics.texts import SENT_MOST, replica_name
 from sim.planning.contrast.fleet_bills import of_fleets
 from sim.planning.contrast.variant_words import (
     Document,

@@ -161,16 +161,6 @@ def _variant(column: ContrastColumn, latencies: Mapping[str, str]) -> dict[str, 
     }
 
 
-def busiest_of(summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The busiest replica of several runs, where their router deals unevenly; None where it deals
-    evenly in one of them."""
-    found = [run["infersim"]["verdict"].get("busiest_replica") for run in summaries]
-    known: list[Mapping[str, Any]] = [each for each in found if each is not None]
-    if not known or len(known) < len(found):
-        return None
-    return max(known, key=lambda each: float(each["utilisation"]))
-
-
 NO_TRUST: dict[str, Any] = {"band50": None, "band90": None, "parts": {}, "trust": None}
 """Of a difference of which nothing is known but itself."""
 

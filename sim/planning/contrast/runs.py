@@ -16,9 +16,10 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
+from sim.metrics.load.busiest import busiest_of
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.states import State
-from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, busiest_of, contrasts
+from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, figures_at, held, own_figures
 from sim.planning.points.footnote_words import notes_of, sure_of_all
@@ -179,7 +180,7 @@ def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastCol
 
 def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
     slo = (run.summary["infersim"]["verdict"].get("slo_state"),)
-    uneven = busiest_of([run.summary])
+    uneven = busiest_of([run.summary["infersim"]["verdict"]])
     return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo, uneven)
 
 
