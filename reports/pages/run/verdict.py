@@ -19,6 +19,7 @@ from sim.metrics.words.slo_text import (
     deciding,
     headroom_sentences,
     limit_title,
+    open_word,
     usd_per_good_request,
     within,
 )
@@ -188,7 +189,7 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
         short = "There was nothing to judge." if given else "There is no SLO."
         detail = "Add `slo:` with a limit of TTFT, TPOT or E2EL to the scenario to get a verdict."
         return RowAnswer("slo", question, "neutral", short, "" if given else detail)
-    word = {SloState.MET: "Yes", SloState.MISSED: "No"}.get(state, "Too close to call")
+    word = {SloState.MET: "Yes", SloState.MISSED: "No"}.get(state) or open_word(found).capitalize()
     tones: Mapping[str, Tone] = {SloState.MET: "good", SloState.MISSED: "bad"}
     parts = [_within(limit) for limit in given.values()]
     detail = "; ".join(parts) + "." if parts else ""

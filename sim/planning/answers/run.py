@@ -78,7 +78,7 @@ def verdict_lines(own: Own, spread: Spread) -> Iterator[Part]:
     missed = state == State.STABLE and verdict["slo_met"] is False
     answers = [line(verdict["text"], "warn" if missed else STATES.get(state, ""))]
     if verdict["limits"]:
-        slo = slo_text(verdict, spread.of_share("verdict.attainment"))
+        slo = slo_text(verdict, spread.of_share("verdict.attainment"), own["ends"])
         answers.append(line(slo, STATES.get(verdict["slo_state"], "")))
     settled = state == State.TOO_SHORT and verdict["slo_state"] == SloState.MISSED
     yield from reversed(answers) if settled else answers

@@ -13,7 +13,14 @@ from typing import Any
 
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
-from sim.metrics.words.slo_text import deciding, limit_text, shown_limit, slo_doubts, within
+from sim.metrics.words.slo_text import (
+    deciding,
+    limit_text,
+    open_word,
+    shown_limit,
+    slo_doubts,
+    within,
+)
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
@@ -34,7 +41,8 @@ def headline(found: Diagnosis) -> str:
         return "There is no SLO to meet; the advice is ranked by what it does to all figures."
     cut = verdict["cut"]
     where = "" if cut is None or found.slo == SloState.OPEN else f" in {cut['part']}"
-    enough = found.at_ease or found.slo == SloState.OPEN or not found.misses
+    close = found.slo == SloState.OPEN and open_word(verdict) == SloState.OPEN
+    enough = found.at_ease or close or not found.misses
     attained = verdict["attainment"]
     kept = f"{within(attained, share(attained), enough=enough)} within {limit_text(verdict)}{where}"
     wanted = f"{share(verdict['target'])} are asked for"
@@ -50,9 +58,11 @@ def headline(found: Diagnosis) -> str:
 def _open(found: Diagnosis, kept: str, wanted: str) -> str:
     """Why the SLO is too close to call, and what to do before anything is changed."""
     verdict, doubts = found.verdict, slo_doubts(found.verdict)
-    first = "The SLO is too close to call:"
+    word = open_word(verdict)
+    first = f"The SLO is {word}:"
     if found.open_by_band:
-        text = f"{first} at the predicted times {kept}, {wanted}.{deciding(verdict)}"
+        where = "at the predicted times " if word == SloState.OPEN else ""
+        text = f"{first} {where}{kept}, {wanted}.{deciding(verdict)}"
         return f"{text} {_cure(found)}"
     so_far = " so far" if too_short_for(doubts) else ""
     told = verdict["requests_to_decide"] or verdict["cut"]
