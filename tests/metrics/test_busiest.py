@@ -13,6 +13,7 @@ import sim
 from sim.metrics.load.busiest import BusiestReplica
 from sim.metrics.load.long_enough import too_much_for_one
 from sim.metrics.words.slo_text import headroom_text
+from sim.planning.answers.run_tables import replicas
 from sim.planning.contrast.compare import Comparison
 from sim.planning.contrast.compare_words import headlines
 from sim.planning.contrast.gains import CAPACITY
@@ -118,6 +119,21 @@ def test_headroom_ends_with_the_busiest_replica(by_length: str) -> None:
     most = found["busiest_replica"]["utilisation"]
     assert found["slo_headroom"] == pytest.approx(1 / most - 1, rel=1e-3)
     assert found["headroom"] == found["slo_headroom"] < (1 / found["utilisation"] - 1) / 1.3
+
+
+def test_a_table_has_the_load_of_each_replica_where_they_differ(by_length: str) -> None:
+    """The loads of a pool's replicas are those of the fleet on average."""
+    summary = sim.simulate(chat(34.0, router=by_length)).summary
+    found = summary["infersim"]["verdict"]
+    shares = [each["utilisation"] for each in found["busiest_replica"]["replicas"]]
+    assert max(shares) == found["busiest_replica"]["utilisation"]
+    assert sum(shares) / 2 == pytest.approx(found["utilisation"], rel=1e-3)
+    (table,) = replicas(summary["infersim"])
+    dealt = summary["infersim"]["routing"]["replicas"]
+    assert [row[0].text for row in table.rows] == ["0", "1"]
+    assert [row[1].text for row in table.rows] == [f"{each['requests']:,}" for each in dealt]
+    assert table.rows[0][3].text == show_utilisation(max(shares))
+    assert not [*replicas(sim.simulate(chat(34.0)).summary["infersim"])]
 
 
 def test_a_search_without_slo_ends_at_the_busiest_replica(by_length: str) -> None:

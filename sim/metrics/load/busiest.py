@@ -26,7 +26,8 @@ class BusiestReplica(NamedTuple):
     ``replica`` is its number in the fleet, from 0. Its requests take the share ``utilisation`` of
     what its full batches serve, with the standard error ``error`` that chance in dealing and in
     lengths leaves. ``batch`` requests fill its batches; at the last arrival of the run ``backlog``
-    more than those were unfinished on it.
+    more than those were unfinished on it. ``shares`` has the same share of each replica of its
+    pool, by number.
     """
 
     replica: int
@@ -34,6 +35,7 @@ class BusiestReplica(NamedTuple):
     error: float
     batch: float
     backlog: float
+    shares: tuple[tuple[int, float], ...] = ()
 
 
 def busiest_of(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -65,7 +67,8 @@ def busiest(
         if part.pool.replicas > 1 and part.held is None:
             one = _of_pool(part, full, costs * weights * rate, accepted)
             if one is not None:
-                found.append(one._replace(replica=before + one.replica))
+                numbered = tuple((before + place, used) for place, used in one.shares)
+                found.append(one._replace(replica=before + one.replica, shares=numbered))
         before += part.pool.replicas
     return max(found, key=lambda each: each.utilisation, default=None)
 
@@ -93,6 +96,7 @@ def _of_pool(
         * math.hypot(chance, full.error * math.sqrt(len(accepted) / len(there))),
         batch=batch,
         backlog=max(0.0, unfinished - batch),
+        shares=tuple(enumerate(used.tolist())),
     )
 
 

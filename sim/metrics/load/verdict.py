@@ -151,7 +151,8 @@ class FleetVerdict:
         return digits(1 / used - 1) if used < 1 else None
 
     def uneven(self) -> dict[str, Any]:
-        """The entry ``busiest_replica``, there where a router deals unevenly."""
+        """The entry ``busiest_replica``, there where a router deals unevenly; ``replicas`` has all
+        of its pool."""
         one = None if self.load is None else self.load.uneven
         if one is None:
             return {}
@@ -160,6 +161,9 @@ class FleetVerdict:
                 "replica": one.replica,
                 "utilisation": digits(one.utilisation),
                 "utilisation_error": digits(one.error),
+                "replicas": [
+                    {"replica": number, "utilisation": digits(used)} for number, used in one.shares
+                ],
             }
         }
 

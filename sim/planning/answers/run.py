@@ -19,6 +19,7 @@ from sim.planning.answers.run_tables import (
     latencies,
     own_metrics,
     pools,
+    replicas,
     sessions,
 )
 from sim.units import (
@@ -106,6 +107,7 @@ def _fleet(own: Own) -> Iterator[Part]:
     """The pools of a run, how they scaled and failed: nothing for one of fixed size."""
     if "pools" in own:
         yield pools(own["pools"])
+    yield from replicas(own)
     yield from (line(scaled["text"]) for scaled in own.get("scaling", ()))
     if "failures" in own:
         yield line(own["failures"]["text"])
