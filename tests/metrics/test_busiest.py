@@ -14,6 +14,9 @@ from sim.metrics.load.busiest import BusiestReplica
 from sim.metrics.load.long_enough import too_much_for_one
 from sim.metrics.words.slo_text import headroom_text
 from sim.planning.answers.run_tables import replicas
+from sim.planning.causes.counterfactuals import counterfactuals
+from sim.planning.causes.diagnose import diagnose
+from sim.planning.causes.diagnose_document import document as diagnosed
 from sim.planning.contrast.compare import Comparison
 from sim.planning.contrast.compare_words import headlines
 from sim.planning.contrast.gains import CAPACITY
@@ -219,3 +222,15 @@ def test_a_comparison_names_a_replica_that_is_nearly_full(by_length: str) -> Non
     assert f"With {by_length} the first replica (0), which the router sends the most" in first
     assert f" takes {used} of its own capacity." in first
     assert first.count("replica (") == 1
+
+
+def test_a_diagnosis_tries_other_routers_where_one_deals_unevenly(by_length: str) -> None:
+    """What evens out a fleet that has capacity left meets its SLO, and costs nothing."""
+    scenario = chat(44.0, router=by_length, slo={"ttft": "2s"}, run={"requests": 1500})
+    found = diagnose(sim.load_scenario(scenario), InProcess(), target="x.yaml")
+    tried = {trial.change.title for trial in found.trials}
+    assert {"router least-outstanding", "router round-robin", "router least-kv"} <= tried
+    told = diagnosed(found)["headline"]
+    assert "The first replica (0) is the one that the router sends the most work: router " in told
+    evenly = chat(44.0, slo={"ttft": "2s"})
+    assert not [c for c in counterfactuals(sim.load_scenario(evenly)) if "router" in c.settings]

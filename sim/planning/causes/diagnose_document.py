@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
+from sim.metrics.texts import replica_name
 from sim.metrics.words.slo_text import (
     deciding,
     limit_text,
@@ -75,6 +76,25 @@ def _open(found: Diagnosis, kept: str, wanted: str) -> str:
 
 
 def _cure(found: Diagnosis) -> str:
+    """The least that meets the SLO, where a change that was tried does, beyond doubt or not; first
+    what another router does that deals more evenly, which costs nothing."""
+    return f"{_rerouted(found)}{_least(found)}"
+
+
+def _rerouted(found: Diagnosis) -> str:
+    """The effect of another router on a fleet that deals unevenly; empty where that is none."""
+    trial, one = found.rerouted, found.verdict.get("busiest_replica")
+    if trial is None or trial.verdict is None or one is None:
+        return ""
+    name = replica_name(one["replica"])
+    return (
+        f"{name[0].upper()}{name[1:]} is the one that the router sends the most work: "
+        f"{trial.change.title} costs nothing, and then {share(trial.verdict['attainment'])} of "
+        "requests are within the SLO. "
+    )
+
+
+def _least(found: Diagnosis) -> str:
     """The least that meets the SLO, where a change that was tried does, beyond doubt or not."""
     meeting = [trial for trial in found.advice if trial.meets]
     if meeting:
