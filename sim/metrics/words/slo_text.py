@@ -131,10 +131,12 @@ def open_word(verdict: Mapping[str, Any]) -> str:
     ('met so far', 'too close to call')
     """
     doubts = set(slo_doubts(verdict))
-    if not doubts & {DoubtKind.LENGTH, DoubtKind.CHANCE, DoubtKind.UNFINISHED}:
-        word = "met" if verdict["slo_met"] else "missed"
-        return f"{word} so far" if DoubtKind.LOAD in doubts else f"{word} at the predicted times"
-    return str(SloState.OPEN)
+    word = "met" if verdict.get("slo_met") else "missed"
+    if DoubtKind.LOAD in doubts and DoubtKind.UNFINISHED not in doubts:
+        return f"{word} so far"
+    if doubts & {DoubtKind.LENGTH, DoubtKind.CHANCE, DoubtKind.UNFINISHED}:
+        return str(SloState.OPEN)
+    return f"{word} at the predicted times"
 
 
 def _limit(name: str, entry: Mapping[str, Any]) -> str:
