@@ -76,7 +76,8 @@ def of_a_probe(run: RunRecord) -> dict[str, Any]:
     rates = _rates(run)
     outputs, tokens = rates["total_output_tokens"], _tokens(rates)
     first, between, whole = _latencies(run)
-    verdict = judge(run).figures()
+    found = judge(run)
+    verdict = found.figures() | found.uneven()
     arriving = arriving_share(run, verdict)
     return {
         **rates,
@@ -215,13 +216,14 @@ def _verdict(run: RunRecord) -> dict[str, Any]:
     """``state`` and ``text``, the figures they rest on (None where there is no such thing), and the
     part of the SLO (``attainment.judge_slo``).
 
-    ``headroom`` is the growth in traffic up to the capacity on average. ``slo_headroom`` is what
-    is left to people: 0 where the SLO is missed, else the growth up to the capacity at the peak,
-    beyond which no SLO holds by much; None where that is not known. Near saturation ``settled``
-    says whether the run outlasts its empty start: that takes ``requests_to_settle`` requests, and
-    after ``relaxation_requests`` the start no longer shows; else all three are None. ``scales`` is
-    there where the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is
-    there where it lacks a share of the GPU time.
+    ``headroom`` is the growth in traffic until, on average, it takes the capacity of the fleet, or
+    of the replica or pool that reaches its own first. ``slo_headroom`` is what is left to people: 0
+    where the SLO is missed, else the growth up to the capacity at the peak, beyond which no SLO
+    holds by much; None where that is not known. Near saturation ``settled`` says whether the run
+    outlasts its empty start: that takes ``requests_to_settle`` requests, and after
+    ``relaxation_requests`` the start no longer shows; else all three are None. ``scales`` is there
+    where the fleet scales itself: its capacity is that of the replicas held. ``lost_work`` is there
+    where it lacks a share of the GPU time.
     """
     found = judge(run)
     slo = slo_verdict(run, found.load, found.peak)

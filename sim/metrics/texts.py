@@ -1,9 +1,27 @@
-"""Provides texts that carry what they are made of: named parts, or the settings they miss."""
+"""Provides texts that carry what they are made of, named parts or the settings they miss, and the
+name of a replica in a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+SENT_MOST = "which the router sends the most work"
+"""What singles the busiest replica out."""
+
+
+def replica_name(number: int) -> str:
+    """The replica of this number, which scenarios and tables count from 0, in a sentence.
+
+    >>> replica_name(1), replica_name(12)
+    ('the second replica (1)', 'replica 12, counted from 0')
+    """
+    if 0 <= number < len(ORDINALS):
+        return f"the {ORDINALS[number]} replica ({number})"
+    return f"replica {number}, counted from 0"
 
 
 class Composed(str):

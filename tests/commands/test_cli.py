@@ -482,7 +482,7 @@ def test_check_does_not_pass_what_a_longer_run_would_miss() -> None:
     overload = ["--set", "workload.arrivals.rate=2000", "--set", "slo.ttft=60s"]
     done = run(*overload, "--check")
     assert done.code == 99
-    assert "so far met" in " ".join(done.out.split())
+    assert "SLO met so far" in " ".join(done.out.split())
     assert done.err.endswith("met so far, and this run does not show that it will be\n")
     assert run(*overload).code == 0
     told = " ".join(infersim("run", "--help").out.replace("│", " ").split())

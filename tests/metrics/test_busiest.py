@@ -12,10 +12,20 @@ import pytest
 import sim
 from sim.metrics.load.busiest import BusiestReplica
 from sim.metrics.load.long_enough import too_much_for_one
+from sim.metrics.words.slo_text import headroom_text
+from sim.planning.answers.run_tables import replicas
+from sim.planning.causes.counterfactuals import counterfactuals
+from sim.planning.causes.diagnose import diagnose
+from sim.planning.causes.diagnose_document import document as diagnosed
+from sim.planning.contrast.compare import Comparison
+from sim.planning.contrast.compare_words import headlines
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
-from sim.planning.points.executors import local
+from sim.planning.load.find_document import document
+from sim.planning.points.executors import InProcess
+from sim.planning.points.grid import read_axes
 from sim.scenario.sections.arrivals import PoissonArrivals
+from sim.units import show_utilisation
 from tests.places import VLLM
 
 BY_LENGTH = """
@@ -71,7 +81,15 @@ def test_one_overloaded_replica_is_an_overload(by_length: str) -> None:
     assert uneven["state"] == "overloaded"
     assert uneven["busiest_replica"]["replica"] == 0
     assert uneven["busiest_replica"]["utilisation"] > 1.1
-    assert uneven["text"].startswith("Overloaded: the router deals unevenly, replica 0 takes 1")
+    assert uneven["text"].startswith(
+        "Overloaded: the first replica (0), which the router sends the most work, takes 1"
+    )
+    assert "probably" not in uneven["text"]
+    most = uneven["busiest_replica"]["utilisation"]
+    assert uneven["headroom"] == pytest.approx(1 / most - 1, abs=1e-3)
+    told = headroom_text({**uneven, "slo_state": None})
+    assert told.startswith("None: the traffic would have to shrink by ")
+    assert "or the router to deal more evenly" in told
 
 
 def test_a_replica_close_to_its_capacity_is_near_saturation(by_length: str) -> None:
@@ -79,7 +97,23 @@ def test_a_replica_close_to_its_capacity_is_near_saturation(by_length: str) -> N
     assert 0.8 < found["busiest_replica"]["utilisation"] < 1.0
     assert found["utilisation"] < 0.65
     assert found["state"] == "near saturation"
-    assert found["text"].startswith("Near saturation: replica 0 takes ")
+    assert found["text"].startswith("Near saturation: the first replica (0), which the router ")
+
+
+@pytest.mark.parametrize(("rate", "state"), [(20.0, "stable"), (42.0, "near saturation")])
+def test_a_replica_in_the_state_of_its_fleet_is_named(
+    by_length: str, rate: float, state: str
+) -> None:
+    prompts = {"kind": "uniform", "low": 1, "high": 2000}
+    workload = chat(rate)["workload"] | {"prompt_tokens": prompts}
+    found = verdict(chat(rate, router=by_length, workload=workload))
+    assert found["state"] == state
+    assert (found["utilisation"] >= 0.8) is (state == "near saturation")
+    used = show_utilisation(found["busiest_replica"]["utilisation"])
+    assert (
+        f"the second replica (1), which the router sends the most work, takes {used} of its "
+        in (found["text"])
+    )
 
 
 def test_headroom_ends_with_the_busiest_replica(by_length: str) -> None:
@@ -87,16 +121,38 @@ def test_headroom_ends_with_the_busiest_replica(by_length: str) -> None:
     assert found["state"] == "stable"
     most = found["busiest_replica"]["utilisation"]
     assert found["slo_headroom"] == pytest.approx(1 / most - 1, rel=1e-3)
-    assert found["slo_headroom"] < found["headroom"] / 1.3
+    assert found["headroom"] == found["slo_headroom"] < (1 / found["utilisation"] - 1) / 1.3
+
+
+def test_a_table_has_the_load_of_each_replica_where_they_differ(by_length: str) -> None:
+    """The loads of a pool's replicas are those of the fleet on average."""
+    summary = sim.simulate(chat(34.0, router=by_length)).summary
+    found = summary["infersim"]["verdict"]
+    shares = [each["utilisation"] for each in found["busiest_replica"]["replicas"]]
+    assert max(shares) == found["busiest_replica"]["utilisation"]
+    assert sum(shares) / 2 == pytest.approx(found["utilisation"], rel=1e-3)
+    (table,) = replicas(summary["infersim"])
+    dealt = summary["infersim"]["routing"]["replicas"]
+    assert [row[0].text for row in table.rows] == ["0", "1"]
+    assert [row[1].text for row in table.rows] == [f"{each['requests']:,}" for each in dealt]
+    assert table.rows[0][3].text == show_utilisation(max(shares))
+    assert not [*replicas(sim.simulate(chat(34.0)).summary["infersim"])]
 
 
 def test_a_search_without_slo_ends_at_the_busiest_replica(by_length: str) -> None:
     """The highest stable load is lower with the router that deals unevenly."""
-    best = {}
+    told = {}
     for router in ("least-outstanding", by_length):
         scenario = sim.load_scenario(chat(10.0, router=router, run={"requests": 800}))
-        best[router] = find(scenario, local(1)).best.load
-    assert best[by_length] < 0.8 * best["least-outstanding"]
+        told[router] = document(find(scenario, "rate", jobs=1))
+    even, uneven = told["least-outstanding"], told[by_length]
+    assert uneven["load"] < 0.8 * even["load"]
+    assert uneven["saturated"] < 0.8 * even["saturated"]
+    assert (
+        "with the first replica (0), which the router sends the most work, full first"
+        in (uneven["breaks"])
+    )
+    assert "replica" not in even["breaks"]
 
 
 def test_a_session_that_outweighs_all_others_overloads_its_replica(tmp_path: Path) -> None:
@@ -153,3 +209,28 @@ def test_capacity_is_that_of_the_busiest_replica(by_length: str) -> None:
     assert figure is not None
     assert even is not None
     assert even / figure > 1.5
+
+
+def test_a_comparison_names_a_replica_that_is_nearly_full(by_length: str) -> None:
+    asked = [f"router={by_length},least-outstanding"]
+    scenario = sim.load_scenario(chat(36.0, run={"requests": 1500}))
+    found = Comparison(scenario, tuple(read_axes(asked, "--vary")), 1).run(InProcess())
+    uneven, even = found["variants"]
+    assert "busiest_replica" not in even
+    used = show_utilisation(uneven["busiest_replica"]["utilisation"])
+    first = headlines(found)[0]
+    assert f"With {by_length} the first replica (0), which the router sends the most" in first
+    assert f" takes {used} of its own capacity." in first
+    assert first.count("replica (") == 1
+
+
+def test_a_diagnosis_tries_other_routers_where_one_deals_unevenly(by_length: str) -> None:
+    """What evens out a fleet that has capacity left meets its SLO, and costs nothing."""
+    scenario = chat(44.0, router=by_length, slo={"ttft": "2s"}, run={"requests": 1500})
+    found = diagnose(sim.load_scenario(scenario), InProcess(), target="x.yaml")
+    tried = {trial.change.title for trial in found.trials}
+    assert {"router least-outstanding", "router round-robin", "router least-kv"} <= tried
+    told = diagnosed(found)["headline"]
+    assert "The first replica (0) is the one that the router sends the most work: router " in told
+    evenly = chat(44.0, slo={"ttft": "2s"})
+    assert not [c for c in counterfactuals(sim.load_scenario(evenly)) if "router" in c.settings]

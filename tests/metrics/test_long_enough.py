@@ -247,7 +247,7 @@ def test_headroom_up_to_the_capacity_is_not_what_the_slo_needs() -> None:
     assert verdict["utilisation"] >= 1
     assert verdict["slo_met"] is False
     told = headroom_text(verdict)
-    assert told == "None that is sure: the SLO is too close to call."
+    assert told == "None that is sure: the SLO is missed at the predicted times."
 
 
 def test_an_slo_that_both_ends_of_the_band_miss_is_missed() -> None:
@@ -271,11 +271,28 @@ def test_an_slo_that_both_ends_of_the_band_miss_is_missed() -> None:
 def test_an_slo_that_the_band_leaves_open_says_so_and_that_requests_do_not_narrow_it() -> None:
     result = with_ends(chat(20.0, 5000, **{"slo.tpot": "27ms"}))
     text = slo_text(verdict_of(result))
-    assert text.startswith("SLO too close to call: at the predicted times met, 99.")
+    assert text.startswith("SLO met at the predicted times: 99.")
     assert text.endswith(
         "The error band of the predicted times leaves it open; more requests do not narrow it, "
         "and a longer run may hold less."
     )
+
+
+def test_an_slo_that_only_the_faster_end_meets_is_missed_at_the_predicted_times() -> None:
+    """Also where the fleet is overloaded; where chance decides too, it is too close to call."""
+    missed = {"slo_met": False, "slo_state": "too close to call", "slo_doubts": ["band"]}
+    limits = {"ttft": {"limit_ms": 500.0, "attainment": 0.006, "target": 0.95}}
+    missed |= {"limits": limits, "attainment": 0.006, "target": 0.95, "first_limit": "ttft"}
+    missed |= {"requests_to_decide": None, "attainment_low": 0.004, "attainment_high": 0.008}
+    ends = {"error": 0.38, "faster": {"verdict": {"slo_met": True}}}
+    text = slo_text(missed, "", ends)
+    assert text.startswith("SLO missed at the predicted times, first by TTFT: only 0.60% of ")
+    assert "It is met only if iterations are 38% faster, as they may be;" in text
+    late = slo_text(missed | {"slo_met": True, "slo_doubts": ["load"], "utilisation": 1.3})
+    assert late.startswith("SLO met so far: ")
+    assert "a longer run would miss it" in late
+    by_chance = slo_text(missed | {"slo_doubts": ["chance", "band"]}, "", ends)
+    assert by_chance.startswith("SLO too close to call: missed, first by TTFT, only 0.60% of ")
 
 
 def test_chance_at_an_end_of_the_band_is_what_more_requests_narrow() -> None:
@@ -288,7 +305,7 @@ def test_chance_at_an_end_of_the_band_is_what_more_requests_narrow() -> None:
     judged = verdict_of(result)
     assert judged["slo_doubts"] == ["band", "chance at an end"]
     text = slo_text(judged)
-    assert text.startswith("SLO too close to call: at the predicted times met")
+    assert text.startswith("SLO met at the predicted times: ")
     assert "more requests may narrow it, since at an end of it the interval contains" in text
 
 

@@ -275,7 +275,10 @@ def test_headroom_is_none_where_the_slo_is_missed() -> None:
     wanted = "None: the SLO is missed already. `infersim find` gives the load that meets the SLO."
     assert headroom_text(verdict) == wanted
     open_one = verdict | {"slo_state": "too close to call", "slo_headroom": None}
-    assert headroom_text(open_one) == "None that is sure: the SLO is too close to call."
+    by_chance = headroom_text(open_one | {"slo_doubts": ["chance"]})
+    assert by_chance == "None that is sure: the SLO is too close to call."
+    by_band = headroom_text(open_one | {"slo_doubts": ["band"]})
+    assert by_band == "None that is sure: the SLO is missed at the predicted times."
     full = {"utilisation": 1.25, "peak_utilisation": None, "slo_headroom": None}
     text = headroom_text({**full, "slo_state": None, "slo_met": None})
     assert text == "None: the traffic would have to shrink by 20%."

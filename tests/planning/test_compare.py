@@ -126,6 +126,19 @@ def test_the_percentile_of_the_slo_is_shown_and_ranked_by(slo: dict[str, Any], a
     assert "TTFT p99" not in shown
 
 
+def test_prefix_hits_are_shown_where_they_differ() -> None:
+    """Of sessions only one variant keeps the texts; with more slots no more are kept."""
+    sessions = {"turns": {"kind": "fixed", "value": 4}}
+    changes = {"workload__sessions": sessions, "run__requests": 80}
+    cached = "kv_cache.enable_prefix_caching"
+    found = compared(f"{cached}=true,false", repetitions=1, **changes)
+    assert max(filter(None, figure(found, "prefix_cache.hit_rate")["means"])) > 0.3
+    assert "hits" in as_text(compare_view(found))
+    alike = compared("scheduler.max_num_seqs=100,200", repetitions=1,
+                     **changes, kv_cache__enable_prefix_caching=True)  # fmt: skip
+    assert "hits" not in as_text(compare_view(alike))
+
+
 def test_a_target_that_policies_read_in_their_own_way_is_named() -> None:
     scaled = {"policy": "hpa", "target": 4, "cold_start": "1s"}
     asked = Comparison(

@@ -256,7 +256,7 @@ def test_advice_begins_with_what_meets_the_slo_at_both_ends_of_the_band() -> Non
     assert states == sorted(states), "met, then too close to call"
     assert len(set(states)) == 2
     first = trials[told["advice"][0]]["title"]
-    assert "The SLO is too close to call: at the predicted times " in told["headline"]
+    assert "The SLO is missed at the predicted times: only 55% of " in told["headline"]
     assert "more requests do not narrow it, and a longer run may hold less" in told["headline"]
     assert told["headline"].endswith(f" The least that meets it: {first}.")
     assert (

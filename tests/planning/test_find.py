@@ -201,7 +201,8 @@ def test_one_limit_missed_for_sure_decides_whatever_another_does() -> None:
     doubtful = Attained(first, 0.91, 0.85, 0.95, (KeptLimit("ttft_p90", 0.91, 0.9, 0.9),), 100, 100)
     missed = Attained(second, 0.4, 0.31, 0.5, (KeptLimit("tpot_p90", 0.4, 0.9, 2.0),), 100, 100)
     kept = replace(missed, share=1.0, low=0.96, high=1.0)
-    verdict = {"utilisation": None, "utilisation_error": None, "state": "stable"}
+    unknown = dict.fromkeys(("utilisation", "utilisation_error", "headroom"))
+    verdict = {**unknown, "state": "stable"}
     run = ProbeRun({}, verdict, 100, {"throughput": 0.1, "parts": {}}, None, (), False)
     outcomes = [
         _concluded(5.0, (doubtful, other), [run]).outcome for other in (missed, kept, doubtful)
@@ -226,7 +227,9 @@ def test_the_highest_concurrency_is_whole_and_next_to_one_that_fails() -> None:
     assert found.own is not None
     assert found.own.load == 4
     assert document(found)["unit"] == "users"
-    assert isinstance(document(found)["saturated"], int)
+    seats = document(found)["saturated"]
+    assert isinstance(seats, int)
+    assert f"Full batches hold {seats:,} requests at a time." in document(found)["breaks"]
 
 
 @pytest.mark.slow
@@ -363,6 +366,8 @@ def test_a_trace_is_sped_up(tmp_path: Path) -> None:
     found = find(scenario, "rate")
     assert all(probe.runs == 1 for probe in found.probes)  # nothing in it is random
     assert found.best.load > 10
+    slower = replace(found, best=replace(found.best, headroom=0.02))  # than full batches as timed
+    assert document(slower)["saturated"] == pytest.approx(1.02 * found.best.load)
 
 
 def test_a_trace_that_was_cut_has_more_requests_to_decide_by(tmp_path: Path) -> None:
@@ -394,7 +399,11 @@ def test_a_limit_that_nobody_keeps_has_no_load() -> None:
     ("changes", "kind", "told"),
     [
         ({"workload.arrivals": {"kind": "burst"}}, "rate", "no rate to look for"),
-        ({"workload.arrivals": {"kind": "closed", "concurrency": 3}}, "rate", "clients wait"),
+        (
+            {"workload.arrivals": {"kind": "closed", "concurrency": 3}},
+            "rate",
+            "clients wait.*--max concurrency",
+        ),
         ({"slo": {}}, "concurrency", "never overloaded"),
     ],
 )

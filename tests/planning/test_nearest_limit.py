@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sim.planning.answers import plan, split
+from sim.planning.points.wording import nearest_promise
 from sim.terminal.console import as_text
 from sim.units import show_load
 from tests.answers import plan_view
@@ -50,6 +51,19 @@ def test_the_nearest_limit_is_shown_and_named(kind: str) -> None:
     assert row[place].text == "TTFT p99"
     assert row[place + 1].text.startswith("99.2")
     assert {len(each) for each in table.rows} == {len(titles)}
+
+
+def test_a_load_that_fails_shows_the_limit_that_breaks() -> None:
+    """One limit is missed beyond chance, the interval of the other contains its target; the error
+    band leaves open whether the load holds."""
+    near = {"target": 0.95, "attainment": 0.963, "low": 0.935, "high": 0.98}
+    broken = {"target": 0.95, "attainment": 0.82, "low": 0.77, "high": 0.86}
+    ttft = near | {"within": {"ttft_p95": 0.963}, "pressure": {"ttft_p95": 0.9}}
+    tpot = broken | {"within": {"tpot_p95": 0.82}, "pressure": {"tpot_p95": 1.2}}
+    probe = {"outcome": "too close to call", "holds": False, "breaks": "tpot_p95"}
+    assert nearest_promise({**probe, "promises": [ttft, tpot]}) == tpot
+    holds = {**probe, "holds": True, "promises": [ttft, tpot | {"low": 0.96, "attainment": 0.97}]}
+    assert nearest_promise(holds) == ttft
 
 
 @pytest.mark.parametrize("load", [9999.6, 12_000.0, 24_000.5, 1e6])

@@ -19,6 +19,7 @@ from sim.metrics.words.slo_text import (
     deciding,
     headroom_sentences,
     limit_title,
+    open_word,
     usd_per_good_request,
     within,
 )
@@ -188,7 +189,7 @@ def _limits(summary: Mapping[str, Any]) -> RowAnswer:
         short = "There was nothing to judge." if given else "There is no SLO."
         detail = "Add `slo:` with a limit of TTFT, TPOT or E2EL to the scenario to get a verdict."
         return RowAnswer("slo", question, "neutral", short, "" if given else detail)
-    word = {SloState.MET: "Yes", SloState.MISSED: "No"}.get(state, "Too close to call")
+    word = {SloState.MET: "Yes", SloState.MISSED: "No"}.get(state) or open_word(found).capitalize()
     tones: Mapping[str, Tone] = {SloState.MET: "good", SloState.MISSED: "bad"}
     parts = [_within(limit) for limit in given.values()]
     detail = "; ".join(parts) + "." if parts else ""
@@ -244,7 +245,8 @@ def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     question = "How much headroom is there?"
     found = judged(summary)
     sentences, used = headroom_sentences(found), found["utilisation"]
-    if not sentences or known(summary, "infersim.verdict.headroom") is None:
+    room = known(summary, "infersim.verdict.headroom")
+    if not sentences or room is None:
         return RowAnswer("headroom", question, "neutral", _no_headroom(summary), "")
     short, *rest = sentences
     error = known(summary, "infersim.verdict.utilisation_error")
@@ -252,7 +254,7 @@ def _headroom(summary: Mapping[str, Any]) -> RowAnswer:
     if error:
         wide = round(2 * error, 3 if 2 * error < 1 else 2)
         detail += f", ±{phrase(wide, 'share')} by chance in the lengths (95 %)"
-    tone: Tone = "bad" if used >= 1 else "neutral"
+    tone: Tone = "bad" if room <= 0 else "neutral"
     told = " ".join([f"{detail}.", *rest])
     return RowAnswer("headroom", question, tone, short, told)
 

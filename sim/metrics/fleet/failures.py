@@ -15,6 +15,7 @@ from sim.loop.attempt_rows import CANCELLED, LOST, OUTCOMES, TIMED_OUT, UNAVAILA
 from sim.loop.recorder import GAVE_UP
 from sim.metrics.fleet.lost_work import pools_of, wasted
 from sim.metrics.record.run_record import RunRecord
+from sim.metrics.texts import replica_name
 from sim.units import show_share, show_time
 
 Floats = NDArray[np.float64]
@@ -224,7 +225,7 @@ def _unplayed(run: RunRecord, rows: AttemptRows) -> list[dict[str, Any]]:
                 "at_s": outage.at,
                 "after_the_end": late,
                 "text": (
-                    f"The outage of replica {outage.replica} of {settings.name} at "
+                    f"The outage of {replica_name(outage.replica)} of {settings.name} at "
                     f"{show_time(outage.at)} came to nothing: it comes {why}"
                 ),
             }

@@ -8,8 +8,8 @@ replicas and does not show that. Times in seconds, rates per second.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ class BusiestReplica(NamedTuple):
     ``replica`` is its number in the fleet, from 0. Its requests take the share ``utilisation`` of
     what its full batches serve, with the standard error ``error`` that chance in dealing and in
     lengths leaves. ``batch`` requests fill its batches; at the last arrival of the run ``backlog``
-    more than those were unfinished on it.
+    more than those were unfinished on it. ``shares`` has the same share of each replica of its
+    pool, by number.
     """
 
     replica: int
@@ -34,6 +35,17 @@ class BusiestReplica(NamedTuple):
     error: float
     batch: float
     backlog: float
+    shares: tuple[tuple[int, float], ...] = ()
+
+
+def busiest_of(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The fullest of the entries ``busiest_replica`` of several runs; None where the router deals
+    evenly in one of them."""
+    found = [each.get("busiest_replica") for each in verdicts]
+    known: list[Mapping[str, Any]] = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return None
+    return max(known, key=lambda each: float(each["utilisation"]))
 
 
 def busiest(
@@ -55,7 +67,8 @@ def busiest(
         if part.pool.replicas > 1 and part.held is None:
             one = _of_pool(part, full, costs * weights * rate, accepted)
             if one is not None:
-                found.append(one._replace(replica=before + one.replica))
+                numbered = tuple((before + place, used) for place, used in one.shares)
+                found.append(one._replace(replica=before + one.replica, shares=numbered))
         before += part.pool.replicas
     return max(found, key=lambda each: each.utilisation, default=None)
 
@@ -83,6 +96,7 @@ def _of_pool(
         * math.hypot(chance, full.error * math.sqrt(len(accepted) / len(there))),
         batch=batch,
         backlog=max(0.0, unfinished - batch),
+        shares=tuple(enumerate(used.tolist())),
     )
 
 

@@ -98,9 +98,25 @@ class FleetVerdict:
         found = self.load
         return None if found is None or len(found.by_pool) == 1 else found.by_pool
 
+    @property
+    def most(self) -> float:
+        """The largest share of its own capacity that is taken: the fleet's, that of a pool which
+        the router does not spare, or that of a replica to which it sends the most."""
+        assert self.load is not None
+        one = self.load.uneven
+        return max(self.load.utilisation, self.fullest, 0.0 if one is None else one.utilisation)
+
     def figures(self) -> dict[str, Any]:
-        """The ``state`` and the figures it rests on."""
-        return {"state": self.state, **_figures(self.load)}
+        """The ``state`` and the figures it rests on; four digits: more would be noise, and not the
+        same with leaps and without."""
+        found = self.load
+        names = ("utilisation", "utilisation_error", "headroom", "drift_per_s", "drift_error_per_s")
+        figures: dict[str, Any] = dict.fromkeys(names)
+        if found is not None:
+            drifted = found.drift.per_second, found.drift.error
+            values = (found.utilisation, found.error, 1 / self.most - 1, *drifted)
+            figures = dict(zip(names, map(digits, values), strict=True))
+        return {"state": self.state, **figures}
 
     def settling(self) -> dict[str, Any]:
         """Whether the run outlasts its empty start, where that matters, and how many requests
@@ -131,13 +147,12 @@ class FleetVerdict:
             return 0.0
         if found is None or slo["slo_state"] == SloState.OPEN:
             return None
-        one = 0.0 if found.uneven is None else found.uneven.utilisation
-        top = 0.0 if self.peak is None else self.peak.utilisation
-        used = max(found.utilisation, self.fullest, one, top)
+        used = max(self.most, 0.0 if self.peak is None else self.peak.utilisation)
         return digits(1 / used - 1) if used < 1 else None
 
     def uneven(self) -> dict[str, Any]:
-        """The entry ``busiest_replica``, there where a router deals unevenly."""
+        """The entry ``busiest_replica``, there where a router deals unevenly; ``replicas`` has all
+        of its pool."""
         one = None if self.load is None else self.load.uneven
         if one is None:
             return {}
@@ -146,6 +161,9 @@ class FleetVerdict:
                 "replica": one.replica,
                 "utilisation": digits(one.utilisation),
                 "utilisation_error": digits(one.error),
+                "replicas": [
+                    {"replica": number, "utilisation": digits(used)} for number, used in one.shares
+                ],
             }
         }
 
@@ -209,20 +227,6 @@ def _fullest(run: RunRecord, found: Load) -> float:
     apart = len({pool.settings.model for pool in run.pools}) > 1  # requests have no choice
     blind = apart or router_class(scenario.router, scenario.folders).blind
     return max(found.by_pool) if blind else 0.0
-
-
-def _figures(found: Load | None) -> dict[str, float | None]:
-    """Four digits: more would be noise, and not the same with leaps and without."""
-    if found is None:
-        names = ("utilisation", "utilisation_error", "headroom", "drift_per_s", "drift_error_per_s")
-        return dict.fromkeys(names)
-    return {
-        "utilisation": digits(found.utilisation),
-        "utilisation_error": digits(found.error),
-        "headroom": digits(1 / found.utilisation - 1),
-        "drift_per_s": digits(found.drift.per_second),
-        "drift_error_per_s": digits(found.drift.error),
-    }
 
 
 def digits(value: float) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 from sim.metrics.enough.needed_requests import reach_text
 from sim.metrics.load.long_enough import SURE
 from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
-from sim.units import show_number, show_share, show_time, show_utilisation
+from sim.metrics.texts import SENT_MOST, replica_name
+from sim.units import many, show_number, show_share, show_time, show_utilisation
 
 FIND = "`infersim find` gives the load that meets the SLO"
 SWEEP = "`infersim sweep --sweep workload.arrivals.rate=...` shows which loads meet the SLO"
@@ -78,9 +79,11 @@ def limit_text(verdict: Mapping[str, Any]) -> str:
     return f"the {show_time(verdict['limits'][name]['limit_ms'] / 1e3)} of {limit_title(name)}"
 
 
-def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
+def slo_text(
+    verdict: Mapping[str, Any], plus_minus: str = "", ends: Mapping[str, Any] | None = None
+) -> str:
     """Whether the SLO is met, with the share that decides and every limit; ``plus_minus`` stands
-    behind the share.
+    behind the share, ``ends`` are those of the error band (``infersim.ends``).
 
     >>> limits = {"ttft": {"limit_ms": 500.0, "attainment": 0.98, "target": 0.99}}
     >>> verdict = {"slo_met": False, "slo_state": "missed", "first_limit": "ttft", "target": 0.99}
@@ -105,17 +108,35 @@ def slo_text(verdict: Mapping[str, Any], plus_minus: str = "") -> str:
     cut = verdict.get("cut")
     if cut is not None and verdict["slo_state"] != SloState.OPEN:
         word += f" in {cut['part']}"
-    if not met and first:
-        word += f", first by {limit_title(first)}"
+    by = f", first by {limit_title(first)}" if not met and first else ""
     if verdict["slo_state"] != SloState.OPEN:
-        return f"SLO {word}: {text}"
-    doubts = slo_doubts(verdict)
-    if {DoubtKind.LOAD, DoubtKind.LENGTH, DoubtKind.UNFINISHED} & set(doubts):
+        return f"SLO {word}{by}: {text}"
+    head, doubts = open_word(verdict), slo_doubts(verdict)
+    if head != SloState.OPEN:
+        return f"SLO {head}{by}: {text}.{deciding(verdict, ends)}"
+    word += by
+    if {DoubtKind.LENGTH, DoubtKind.UNFINISHED} & set(doubts):
         word = f"so far {word}"
-    elif DoubtKind.BAND in doubts and DoubtKind.CHANCE not in doubts:
-        word = f"at the predicted times {word}"
     colon = ":" if all(map(is_apart, limits)) else ","
-    return f"SLO too close to call: {word}{colon} {text}.{deciding(verdict)}"
+    return f"SLO {head}: {word}{colon} {text}.{deciding(verdict, ends)}"
+
+
+def open_word(verdict: Mapping[str, Any]) -> str:
+    """An open SLO in a few words: met or missed so far where more arrives than is served, met or
+    missed at the predicted times where their error band alone leaves it open.
+
+    >>> open_word({"slo_met": False, "slo_doubts": ["band"]})
+    'missed at the predicted times'
+    >>> open_word({"slo_met": True, "slo_doubts": ["load"]}), open_word({"slo_doubts": ["chance"]})
+    ('met so far', 'too close to call')
+    """
+    doubts = set(slo_doubts(verdict))
+    word = "met" if verdict.get("slo_met") else "missed"
+    if DoubtKind.LOAD in doubts and DoubtKind.UNFINISHED not in doubts:
+        return f"{word} so far"
+    if doubts & {DoubtKind.LENGTH, DoubtKind.CHANCE, DoubtKind.UNFINISHED}:
+        return str(SloState.OPEN)
+    return f"{word} at the predicted times"
 
 
 def _limit(name: str, entry: Mapping[str, Any]) -> str:
@@ -142,8 +163,8 @@ def slo_doubts(verdict: Mapping[str, Any]) -> list[str]:
     return [DoubtKind.CHANCE] if low is not None and low < target <= high else [DoubtKind.BAND]
 
 
-def deciding(verdict: Mapping[str, Any]) -> str:
-    """Why an SLO is too close to call, and what would tell."""
+def deciding(verdict: Mapping[str, Any], ends: Mapping[str, Any] | None = None) -> str:
+    """Why an SLO is too close to call, and what would tell; ``ends`` as in ``slo_text``."""
     doubts, count = slo_doubts(verdict), verdict["requests_to_decide"]
     cut = verdict.get("cut")
     how = "" if count is None else reach_text(verdict.get("reach"), count)
@@ -163,7 +184,7 @@ def deciding(verdict: Mapping[str, Any]) -> str:
     if DoubtKind.UNFINISHED in doubts:
         text = f" {_BY_UNFINISHED}{text or ' A longer run would tell.'}"
     if DoubtKind.BAND in doubts:
-        also = " The error band of the predicted times leaves it open"
+        also = _at_the_band(verdict, None if text else ends)
         narrow = "do not narrow it"
         if DoubtKind.END_CHANCE in doubts:
             narrow = "may narrow it, since at an end of it the interval contains the target"
@@ -173,6 +194,13 @@ def deciding(verdict: Mapping[str, Any]) -> str:
             else f"{also}; more requests {narrow}, and a longer run may hold less."
         )
     return text
+
+
+def _at_the_band(verdict: Mapping[str, Any], ends: Mapping[str, Any] | None) -> str:
+    """That the error band leaves an SLO open, with its end where that alone meets the SLO."""
+    if ends is None or verdict["slo_met"] or not ends["faster"]["verdict"]["slo_met"]:
+        return " The error band of the predicted times leaves it open"
+    return f" It is met only if iterations are {many(ends['error'])} faster, as they may be"
 
 
 def _too_short(verdict: Mapping[str, Any], doubts: Sequence[str]) -> str:
@@ -201,25 +229,31 @@ def _by_chance(verdict: Mapping[str, Any]) -> str:
     return f" With 95% confidence the share is {span}."
 
 
-def _unsure(verdict: Mapping[str, Any], used: float, error: float) -> str:
+def _unsure(verdict: Mapping[str, Any], used: float, error: float, where: str) -> str:
     """Why no headroom is certain, if none is."""
     if verdict["slo_state"] == SloState.OPEN:
-        return "the SLO is too close to call"
+        word = open_word(verdict)
+        alone = " alone" if verdict["slo_met"] and word != SloState.OPEN else ""
+        return f"the SLO is {word}{alone}"
     low, high = max(0.0, used - SURE * error), used + SURE * error
     between = f"{show_utilisation(low)} and {show_utilisation(high)}"
-    return f"the traffic takes between {between} of the capacity"
+    if where == "it":
+        return f"the traffic takes between {between} of the capacity"
+    return f"{where} takes between {between} of its capacity"
 
 
 PEAK = "its peak"
 """What reaches its capacity first where the busiest stretch does."""
 
 
-def _at_capacity_first(verdict: Mapping[str, Any], used: float, top: float | None) -> str:
-    """The first to reach its capacity as the traffic grows."""
-    one = verdict.get("busiest_replica")
-    if one is not None and one["utilisation"] > max(used, top or 0.0):
-        return f"replica {one['replica']}, which the router sends the most,"
-    return "it" if top is None or top <= used else PEAK
+def _limiting(verdict: Mapping[str, Any]) -> tuple[float, float, str]:
+    """The largest share of its own capacity that anything takes, the fleet or a replica of it, the
+    standard error of that share, and what it is of."""
+    one, whole = verdict.get("busiest_replica"), verdict["utilisation"]
+    if one is not None and one["utilisation"] > whole:
+        name = f"{replica_name(one['replica'])}, {SENT_MOST},"
+        return one["utilisation"], one["utilisation_error"], name
+    return whole, verdict.get("utilisation_error") or 0.0, "it"
 
 
 def headroom_text(verdict: Mapping[str, Any]) -> str:
@@ -229,24 +263,25 @@ def headroom_text(verdict: Mapping[str, Any]) -> str:
 
 def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
     """By how much the traffic could grow, then what to do or to know about it."""
-    used, top, room = (verdict[key] for key in ("utilisation", "peak_utilisation", "slo_headroom"))
-    if used is None:
+    top, room = verdict["peak_utilisation"], verdict["slo_headroom"]
+    if verdict["utilisation"] is None:
         return []
+    used, error, where = _limiting(verdict)
     grows = verdict.get("scales", False)
     finds = f"{SWEEP if grows or verdict.get('disturbed') else FIND}."
     if verdict["slo_state"] == SloState.MISSED:
         return ["None: the SLO is missed already.", finds]
-    error = verdict.get("utilisation_error") or 0.0
     known = verdict["slo_state"] != SloState.OPEN if used < 1 else used - SURE * error >= 1
     if not known:
-        return [f"None that is sure: {_unsure(verdict, used, error)}."]
+        return [f"None that is sure: {_unsure(verdict, used, error, where)}."]
     if used >= 1:
         judged = verdict["slo_met"] is not None
         least, most = (show_utilisation(1 - 1 / (used + SURE * each)) for each in (-error, error))
         by = f"more than {least}" if judged else least if least == most else f"{least} to {most}"
-        text = f"None: the traffic would have to shrink by {by}."
+        dealt = "" if where == "it" else ", or the router to deal more evenly"
+        text = f"None: the traffic would have to shrink by {by}{dealt}."
         return [text, finds] if judged else [text]
-    where = _at_capacity_first(verdict, used, top)
+    where = where if top is None or top <= used else PEAK
     if room is None:
         taken = show_utilisation(top)
         return [f"Not known: {where} takes {taken} of the capacity already.", finds]

@@ -12,6 +12,7 @@ from sim.metrics.enough.needed_requests import reach, reach_text
 from sim.metrics.fleet.by_pool import limiting_text
 from sim.metrics.fleet.failures import given_up_text
 from sim.metrics.fleet.lost_work import lost_work_text
+from sim.metrics.load.busiest import BusiestReplica
 from sim.metrics.load.long_enough import DOUBT, SURE, enough_of_all, too_short
 from sim.metrics.load.peak import Peak, bursts
 from sim.metrics.load.stability import Load
@@ -20,7 +21,7 @@ from sim.metrics.record.pools import names
 from sim.metrics.record.queues import longest_growth
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import SloState, State, Unserved
-from sim.metrics.texts import Composed
+from sim.metrics.texts import SENT_MOST, Composed, replica_name
 from sim.scenario.sections.run import Warmup
 from sim.units import show_number, show_share, show_time, show_utilisation
 
@@ -47,6 +48,13 @@ WITHOUT_LOAD = {
 WITHOUT_STATE = (Why.NOTHING_SERVED, Why.SINGLE_REQUEST)
 """Of these the sentence does not begin with the state."""
 
+
+ABOUT_TO_EXPLODE = (
+    "A little more load, or a little less speed than predicted, and waiting times explode."
+)
+
+CAPACITY_OF_ALL = "the fleet's capacity"
+"""The capacity where that of a replica is named next to it."""
 
 UNSERVED: Mapping[str, str] = {
     Unserved.REJECTED: "the rejected requests",
@@ -103,42 +111,53 @@ def opened(text: Composed) -> Composed:
 
 def _taken(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
     """The traffic's share of the capacity, and of that of a replica or a pool that overrules it."""
-    told = _under_load(run, verdict, found)
-    one = found.uneven
-    for why in verdict.whys[1:]:
-        if why == Why.POOL:
-            told = f"the router sends one pool more than it can serve, although {told}"
-            continue
-        assert one is not None
-        taken = f"replica {one.replica} takes {show_utilisation(one.utilisation)} of its own"
-        told = f"{taken} capacity, although {told}"
-        if why != Why.REPLICA_NEAR:
-            told = f"the router deals unevenly, {told}"
-        if why == Why.REPLICA_SWALLOWED:
-            told = f"{told} {_simulate(run, found)}"
-    return told
+    if Why.POOL in verdict.whys:
+        told = _under_load(run, verdict, found)
+        return f"the router sends one pool more than it can serve, although {told}"
+    if len(verdict.whys) == 1:
+        return _under_load(run, verdict, found)
+    told = f"{_shares(run, verdict, found)[0]}.{_growth(run, found)}"
+    if verdict.whys[1] == Why.REPLICA_NEAR:
+        told += f" {ABOUT_TO_EXPLODE}"
+    if verdict.whys[1] == Why.REPLICA_SWALLOWED:
+        told += f" {_simulate(run, found)}"
+    return f"{told}{_ending(run)}"
+
+
+def _shares(run: RunRecord, verdict: FleetVerdict, found: Load) -> tuple[str, str]:
+    """The traffic's share of the capacity, and the interval of it; that of the busiest replica goes
+    first where a router deals unevenly."""
+    share, error, one = found.utilisation, found.error, found.uneven
+    capacity = f"{'the capacity' if one is None else CAPACITY_OF_ALL}{_when(run, verdict.peak)}"
+    all_there = len(found.arrived) == len(run.requests)
+    traffic = "the traffic takes" if all_there else "what is accepted of the traffic takes"
+    between = f"between {share - SURE * error:.0%} and {share + SURE * error:.0%}"
+    first = "" if one is None else f"{_busiest(one)}; "
+    return (
+        f"{first}{traffic} {show_utilisation(share)} of {capacity}",
+        f"{first}{traffic} {between} of {capacity}",
+    )
+
+
+def _busiest(one: BusiestReplica) -> str:
+    """What the busiest replica takes of its own capacity."""
+    used = show_utilisation(one.utilisation)
+    return f"{replica_name(one.replica)}, {SENT_MOST}, takes {used} of its own capacity"
 
 
 def _under_load(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
     """The traffic of the fleet as a whole, and its fate."""
-    why, top, share, error = verdict.whys[0], verdict.peak, found.utilisation, found.error
+    why, share, error, one = verdict.whys[0], found.utilisation, found.error, found.uneven
     were = "was" if found.backlog == 1 else "were"
     waiting = f"{found.backlog:,} {were} waiting at the last arrival"
-    traffic = (
-        "the traffic takes"
-        if len(found.arrived) == len(run.requests)
-        else "what is accepted of the traffic takes"
-    )
-    taken = f"{traffic} {show_utilisation(share)} of the capacity{_when(run, top)}"
-    between = (
-        f"{traffic} between {share - SURE * error:.0%} and {share + SURE * error:.0%} of the "
-        f"capacity{_when(run, top)}"
-    )
+    taken, between = _shares(run, verdict, found)
     match why:
         case Why.PILED_UP:
+            served = f"({share:.0%} of {'the capacity' if one is None else CAPACITY_OF_ALL})"
             return (
+                f"{'' if one is None else f'{_busiest(one)}; '}"
                 f"{show_number(found.rate)} requests/s arrive{_when(run, None)}, "
-                f"{show_number(found.rate / share)} can be served ({share:.0%} of the capacity); "
+                f"{show_number(found.rate / verdict.most)} can be served {served}; "
                 f"{waiting}. Latencies depend on how long this goes on."
             )
         case Why.SWALLOWED:
@@ -153,11 +172,15 @@ def _under_load(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
                 f"{taken}, but {found.late:.0%} in its last tenth, and {waiting}. "
                 "A longer trace would tell."
             )
+    return f"{taken}.{_growth(run, found)}{_ending(run)}"
+
+
+def _ending(run: RunRecord) -> str:
+    """The requests that were not finished when the run ended; empty where there are none."""
     left = int((run.requests["status"] == UNFINISHED).sum())
     late = ", and count as beyond the limits" if run.scenario.slo.stated else ""
     were = "1 request was" if left == 1 else f"{left:,} requests were"
-    ending = f" {were} not finished when it ended{late}." if left else ""
-    return f"{taken}.{_growth(run, found)}{ending}"
+    return f" {were} not finished when it ended{late}." if left else ""
 
 
 def _near(run: RunRecord, taken: str, found: Load) -> str:
@@ -170,10 +193,7 @@ def _near(run: RunRecord, taken: str, found: Load) -> str:
         return f"{taken}.{told} {_simulate(run, found)}"
     if excess > 0:
         return f"{taken}.{told}"
-    return (
-        f"{taken}.{told} A little more load, or a little less speed than predicted, and waiting "
-        "times explode."
-    )
+    return f"{taken}.{told} {ABOUT_TO_EXPLODE}"
 
 
 def _simulate(run: RunRecord, found: Load) -> str:

@@ -224,7 +224,11 @@ IN_FULL = ("p99_itl_ms",)
 WITHOUT_SLO = ("p99_e2el_ms",)
 """Metrics in addition without an SLO."""
 
-ROUTED = ("prefix_cache.hit_rate", "routing.tokens_over_mean")
+HITS, MORE_HITS = "prefix_cache.hit_rate", 0.03
+"""The share of prompt tokens that a prefix cache had, and the difference between variants from
+which on it is shown whatever was varied."""
+
+ROUTED = (HITS, "routing.tokens_over_mean")
 """Metrics in addition where routers are compared."""
 
 COSTS = ("verdict.attainment", COST, "energy.joules_per_output_token")
@@ -304,6 +308,10 @@ def _on_terminal(document: Document) -> set[str]:
         found.update(WITHOUT_SLO)
     if any(axis["key"] == "router" for axis in varied(document)):
         found.update(ROUTED)
+    if HITS in entries:
+        both = zip(entries[HITS]["means"], document["variants"], strict=True)
+        hits = [mean or 0.0 for mean, variant in both if variant["error"] is None]
+        found.update([HITS] if max(hits) - min(hits) > MORE_HITS else [])
     if HELD.key in entries:
         found.update(FLEETS)
     elif limited(document) and costs and max(costs) > 1.1 * min(costs):

@@ -103,7 +103,10 @@ def cards(document: Document) -> Iterator[Card]:
         name = limit_name(breaks)
         yield Card("highest", "Breaks first", name[:1].upper() + name[1:], "", ())
     full = number(document["saturated"])
-    yield Card("highest", "Full batches serve", full, unit, ("without any limit",))
+    if document["max"] == "rate":
+        yield Card("highest", "Full batches serve", full, unit, ("without any limit",))
+    else:
+        yield Card("highest", "Full batches hold", full, "requests", ("at a time",))
     if knee is not None:
         low, high = map(number, knee["between"])
         around = f"between {low} and {high}"

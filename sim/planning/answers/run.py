@@ -20,6 +20,7 @@ from sim.planning.answers.run_tables import (
     latencies,
     own_metrics,
     pools,
+    replicas,
     sessions,
 )
 from sim.units import (
@@ -79,7 +80,7 @@ def verdict_lines(own: Own, spread: Spread) -> Iterator[Part]:
     missed = state == State.STABLE and verdict["slo_met"] is False
     answers = [line(verdict["text"], "warn" if missed else STATES.get(state, ""))]
     if verdict["limits"]:
-        slo = slo_text(verdict, spread.of_share("verdict.attainment"))
+        slo = slo_text(verdict, spread.of_share("verdict.attainment"), own["ends"])
         answers.append(line(slo, STATES.get(verdict["slo_state"], "")))
     settled = state == State.TOO_SHORT and verdict["slo_state"] == SloState.MISSED
     yield from reversed(answers) if settled else answers
@@ -107,6 +108,7 @@ def _fleet(own: Own) -> Iterator[Part]:
     """The pools of a run, how they scaled and failed: nothing for one of fixed size."""
     if "pools" in own:
         yield pools(own["pools"])
+    yield from replicas(own)
     yield from (line(scaled["text"]) for scaled in own.get("scaling", ()))
     if "failures" in own:
         yield line(own["failures"]["text"])

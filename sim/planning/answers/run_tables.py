@@ -58,6 +58,10 @@ class Spread:
         )
 
 
+MOST_REPLICAS = 8
+"""Replicas that a terminal is shown."""
+
+
 def two_digits(value: float) -> str:
     """A half-width: no more digits than mean something, and no exponent.
 
@@ -203,6 +207,29 @@ def pools(found: Sequence[Mapping[str, Any]]) -> Table:
         )
     heads = ("", "served", "tok/s", "load", "busy", "KV (peak)", "TPOT", "USD/h")
     return framed("Pools", heads, rows, room=1, whole=True)
+
+
+def replicas(own: Mapping[str, Any]) -> Iterator[Table]:
+    """The requests and tokens that each replica was sent, and the share of its own capacity that
+    they take, the fullest first; nothing where the router deals evenly."""
+    one, dealt = own["verdict"].get("busiest_replica"), own.get("routing")
+    if one is None or dealt is None or "replicas" not in one:  # which older runs lack
+        return
+    sent = {entry["replica"]: entry for entry in dealt["replicas"]}
+    found = sorted(one["replicas"], key=lambda each: -each["utilisation"])
+    rows = [
+        (
+            str(each["replica"]),
+            f"{sent[each['replica']]['requests']:,}",
+            f"{sent[each['replica']]['tokens']:,}",
+            show_utilisation(each["utilisation"]),
+        )
+        for each in found[:MOST_REPLICAS]
+    ]
+    left = len(found) - len(rows)
+    note = f"{left:,} more in summary.json" if left else ""
+    heads = ("replica", "requests", "tokens", "of its capacity")
+    yield framed("Replicas, counted from 0", heads, rows, note=note)
 
 
 def own_metrics(metrics: Mapping[str, float | None], spread: Spread) -> Table:

@@ -18,7 +18,14 @@ from sim.memory import ALLOCATORS, PagedAllocator
 from sim.metrics.fleet.rejection import Rejection
 from sim.planning.points.points import Settings
 from sim.planning.points.wording import counted
-from sim.routers import AFFINE, LeastOutstanding, PrefixAffinity, SessionAffinity
+from sim.routers import (
+    AFFINE,
+    LeastKv,
+    LeastOutstanding,
+    PrefixAffinity,
+    RoundRobin,
+    SessionAffinity,
+)
 from sim.scenario import Scenario
 from sim.schedulers import RULES, ChunkedPrefill, VllmRule, VllmV0Rule
 from sim.schedulers.abilities import HOST
@@ -75,14 +82,20 @@ class Counterfactual:
 
 
 def counterfactuals(
-    scenario: Scenario, rejection: Rejection | None = None, shortage: Shortage | None = None
+    scenario: Scenario,
+    rejection: Rejection | None = None,
+    shortage: Shortage | None = None,
+    *,
+    uneven: bool = False,
 ) -> list[Counterfactual]:
     """Everything to try, what-ifs first; ``rejection`` has the requests that the scenario rejects,
-    if it does, ``shortage`` what it lacked memory for."""
+    if it does, ``shortage`` what it lacked memory for; ``uneven`` if its router sends one replica
+    more work than others."""
     parts: tuple[Callable[[Scenario], Iterator[Counterfactual]], ...]
     parts = (_slots, _memory, _experts, _stages, _formats, _guesses, _hardware)
     found = [change for part in parts for change in part(scenario)]
     found += _host(scenario, shortage or Shortage())
+    found += _routers(scenario) if uneven else []
     if scenario.speculative is not None:  # some settings do not go with drafts
         found = [change for change in found if _possible(scenario, change.settings)]
     return [*_probes(scenario), *_longer(rejection), *found]
@@ -185,6 +198,13 @@ def _memory(scenario: Scenario) -> Iterator[Counterfactual]:
         yield _flag("router", f"router {LeastOutstanding.name}", {"router": LeastOutstanding.name})
     if scenario.replicas > 1 and kv.enable_prefix_caching and shares_prefixes(scenario):
         yield from _affinity(scenario)
+
+
+def _routers(scenario: Scenario) -> Iterator[Counterfactual]:
+    """Routers that deal evenly in other ways than ``LeastOutstanding``: by turns, and by memory."""
+    for other in (RoundRobin, LeastKv):
+        if scenario.router != other.name:
+            yield _flag(other.name, f"router {other.name}", {"router": other.name})
 
 
 def _affinity(scenario: Scenario) -> Iterator[Counterfactual]:

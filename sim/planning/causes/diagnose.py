@@ -217,6 +217,15 @@ class Diagnosis:
         return doubt, weight if doubt < 2 else 0.0, -shares, -trial.rank
 
     @property
+    def rerouted(self) -> Trial | None:
+        """The other router that brings the most requests within the SLO, of a fleet whose router
+        sends one replica more work than others; None if none brings any that are worth it."""
+        if "busiest_replica" not in self.verdict:
+            return None
+        found = (t for t in self._serving if set(t.change.settings) == {"router"})
+        return max(found, key=self.gained, default=None)
+
+    @property
     def savings(self) -> list[Trial]:
         """The smaller fleets that were tried."""
         return [t for t in self.trials if t.change.effort is SAVING]
@@ -247,7 +256,9 @@ def diagnose(
     rejected = rejection(result.record)
     own = base["infersim"]
     evicted = own.get("prefix_cache", {}).get("evicted") or 0
-    changes = counterfactuals(scenario, rejected, Shortage(evicted, own["preemptions"] or 0))
+    shortage = Shortage(evicted, own["preemptions"] or 0)
+    uneven = "busiest_replica" in own["verdict"]
+    changes = counterfactuals(scenario, rejected, shortage, uneven=uneven)
     study = Study(scenario, executor, tell)
     outcomes = study.variants(((c.title, c.settings) for c in changes), at_ends=True)
     trials = [

@@ -13,7 +13,15 @@ from typing import Any
 
 from sim.metrics.states import SloState, too_short_for
 from sim.metrics.terms.definitions import bound_name
-from sim.metrics.words.slo_text import deciding, limit_text, shown_limit, slo_doubts, within
+from sim.metrics.texts import replica_name
+from sim.metrics.words.slo_text import (
+    deciding,
+    limit_text,
+    open_word,
+    shown_limit,
+    slo_doubts,
+    within,
+)
 from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
@@ -34,7 +42,8 @@ def headline(found: Diagnosis) -> str:
         return "There is no SLO to meet; the advice is ranked by what it does to all figures."
     cut = verdict["cut"]
     where = "" if cut is None or found.slo == SloState.OPEN else f" in {cut['part']}"
-    enough = found.at_ease or found.slo == SloState.OPEN or not found.misses
+    close = found.slo == SloState.OPEN and open_word(verdict) == SloState.OPEN
+    enough = found.at_ease or close or not found.misses
     attained = verdict["attainment"]
     kept = f"{within(attained, share(attained), enough=enough)} within {limit_text(verdict)}{where}"
     wanted = f"{share(verdict['target'])} are asked for"
@@ -50,9 +59,11 @@ def headline(found: Diagnosis) -> str:
 def _open(found: Diagnosis, kept: str, wanted: str) -> str:
     """Why the SLO is too close to call, and what to do before anything is changed."""
     verdict, doubts = found.verdict, slo_doubts(found.verdict)
-    first = "The SLO is too close to call:"
+    word = open_word(verdict)
+    first = f"The SLO is {word}:"
     if found.open_by_band:
-        text = f"{first} at the predicted times {kept}, {wanted}.{deciding(verdict)}"
+        where = "at the predicted times " if word == SloState.OPEN else ""
+        text = f"{first} {where}{kept}, {wanted}.{deciding(verdict)}"
         return f"{text} {_cure(found)}"
     so_far = " so far" if too_short_for(doubts) else ""
     told = verdict["requests_to_decide"] or verdict["cut"]
@@ -65,6 +76,25 @@ def _open(found: Diagnosis, kept: str, wanted: str) -> str:
 
 
 def _cure(found: Diagnosis) -> str:
+    """The least that meets the SLO, where a change that was tried does, beyond doubt or not; first
+    what another router does that deals more evenly, which costs nothing."""
+    return f"{_rerouted(found)}{_least(found)}"
+
+
+def _rerouted(found: Diagnosis) -> str:
+    """The effect of another router on a fleet that deals unevenly; empty where that is none."""
+    trial, one = found.rerouted, found.verdict.get("busiest_replica")
+    if trial is None or trial.verdict is None or one is None:
+        return ""
+    name = replica_name(one["replica"])
+    return (
+        f"{name[0].upper()}{name[1:]} is the one that the router sends the most work: "
+        f"{trial.change.title} costs nothing, and then {share(trial.verdict['attainment'])} of "
+        "requests are within the SLO. "
+    )
+
+
+def _least(found: Diagnosis) -> str:
     """The least that meets the SLO, where a change that was tried does, beyond doubt or not."""
     meeting = [trial for trial in found.advice if trial.meets]
     if meeting:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
+from sim.metrics.load.busiest import busiest_of
 from sim.metrics.own import failures
 from sim.metrics.question.question_text import asked, changed, hardware
 from sim.metrics.repetitions import CONFIDENCE, headlines
@@ -260,4 +261,5 @@ def _column(
     }
     bands = summaries[0]["infersim"]["bands"]
     slo = tuple(summary["infersim"]["verdict"]["slo_state"] for summary in summaries)
-    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo)
+    uneven = busiest_of([each["infersim"]["verdict"] for each in summaries])
+    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo, uneven)

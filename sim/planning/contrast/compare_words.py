@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.metrics.bands.trust import Trust
+from sim.metrics.load.long_enough import FULL
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
+from sim.metrics.texts import SENT_MOST, replica_name
 from sim.planning.contrast.fleet_bills import of_fleets
 from sim.planning.contrast.variant_words import (
     Document,
@@ -23,7 +25,7 @@ from sim.planning.contrast.variant_words import (
     varied,
 )
 from sim.planning.points.wording import share
-from sim.units import TWICE, milliseconds, number
+from sim.units import TWICE, milliseconds, number, show_utilisation
 
 BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
@@ -250,8 +252,27 @@ def lines_of(document: Document) -> list[CompareLine]:
     """The states and the best variant in the metric that means something there, then the rest, and
     what pads batches."""
     told = _told(document)
+    if told and (uneven := _uneven(document)):
+        told[0] = told[0]._replace(text=f"{told[0].text} {uneven}")
     padded = document.get("padding")  # results of older versions lack it
     return [*told, CompareLine(padded)] if told and padded else told
+
+
+def _uneven(document: Document) -> str:
+    """The replicas that are near saturation, or beyond it, because their router sends them the most
+    work, of the few variants where they are the fullest; empty where there are none."""
+    found = [
+        (variant["busiest_replica"], name(document, index))
+        for index, variant in enumerate(document["variants"])
+        if "busiest_replica" in variant
+    ]
+    full = [each for each in found if each[0]["utilisation"] >= FULL]
+    full.sort(key=lambda each: -each[0]["utilisation"])
+    return " ".join(
+        f"With {label} {replica_name(one['replica'])}, {SENT_MOST}, takes "
+        f"{show_utilisation(one['utilisation'])} of its own capacity."
+        for one, label in full[:MOST_NAMED]
+    )
 
 
 def _told(document: Document) -> list[CompareLine]:

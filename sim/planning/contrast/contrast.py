@@ -43,6 +43,8 @@ class ContrastColumn:
     bands: Bands | None = None
     slo: tuple[str | None, ...] = ()
     """Whether each repetition met its SLO, as its verdict has it."""
+    busiest: Mapping[str, Any] | None = None
+    """The replica to which its router sends the most work (``verdict.busiest_replica``)."""
 
     def mean(self, key: str) -> float | None:
         """The mean of a figure over the repetitions in which it is defined."""
@@ -150,6 +152,7 @@ def _variant(column: ContrastColumn, latencies: Mapping[str, str]) -> dict[str, 
         "state": states.most_common(1)[0][0] if states else None,
         "states": dict(states),
         "slo": slo.most_common(1)[0][0] if slo else None,
+        **({} if column.busiest is None else {"busiest_replica": dict(column.busiest)}),
         "values": {
             figure.key: list(column.values[figure.key])
             for figure in _figures([column], latencies)

@@ -16,6 +16,7 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
+from sim.metrics.load.busiest import busiest_of
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.states import State
 from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, contrasts
@@ -179,7 +180,8 @@ def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastCol
 
 def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
     slo = (run.summary["infersim"]["verdict"].get("slo_state"),)
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo)
+    uneven = busiest_of([run.summary["infersim"]["verdict"]])
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo, uneven)
 
 
 def _bands(run: ContrastRun) -> dict[str, Any] | None:

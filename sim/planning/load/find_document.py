@@ -227,9 +227,8 @@ def _answered(found: FoundLoad) -> dict[str, Any]:
         "whole_runs": _whole_runs(found),
         "own": _own(found),
         "headroom": headroom(found),
-        "saturated": math.floor(found.saturation.slots)
-        if found.axis.whole
-        else found.saturation.rate,
+        "saturated": _saturated(found),
+        **({} if found.best.busiest is None else {"busiest_replica": dict(found.best.busiest)}),
         "knee": None if found.knee is None else found.knee.document(),
         "at_best": _told(found, found.best),
         "limits_ms": limits_ms(found.objectives),
@@ -237,6 +236,18 @@ def _answered(found: FoundLoad) -> dict[str, Any]:
         "rejection": None if refusal is None else refusal.document(),
         "probes": [_told(found, probe) for probe in found.probes],
     }
+
+
+def _saturated(found: FoundLoad) -> float:
+    """The load that full batches serve as the runs of the highest load have it, which is no less
+    than that load; by the cost model alone where they do not say. Of users: the requests that full
+    batches hold."""
+    room = found.best.headroom
+    if found.axis.whole:
+        return math.floor(found.saturation.slots)
+    if room is None or any(pool.scales is not None for pool in found.scenario.pools):
+        return found.saturation.rate
+    return found.best.load * (1 + max(0.0, room))
 
 
 def _wide_note(scenario: Scenario) -> str | None:

@@ -319,8 +319,9 @@ def axis_of(
     if kind == "concurrency":
         if arrivals is None:
             raise UsageError(
-                "a trace says when requests come, so it has a rate, not a number of users; "
-                "look for the rate, or draw its lengths (`lengths: {kind: joint, path: ...}`)"
+                "a trace says when requests come, so it has a rate, not a number of users; look "
+                "for the rate (`--max rate`), or draw its lengths (`lengths: {kind: joint, path: "
+                "...}`)"
             )
         own = float(arrivals.concurrency) if arrivals.kind == "closed" else None
         return LoadAxis(scenario, kind, own)
@@ -342,8 +343,8 @@ def axis_of(
         case "closed":
             why = "clients wait for their answers"
     raise UsageError(
-        f"workload.arrivals: {why}, so there is no rate to look for; look for the concurrency, or "
-        "give arrivals with a rate, such as poisson"
+        f"workload.arrivals: {why}, so there is no rate to look for; look for the highest number "
+        "of users (`--max concurrency`), or give arrivals with a rate, such as poisson"
     )
 
 

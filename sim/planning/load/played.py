@@ -111,7 +111,7 @@ class Player:
                 **{key: paid.get(key) for key in COSTS},
                 **{key: drawn.get(key) for key in DRAWN},
             },
-            verdict={key: own["verdict"][key] for key in VERDICT},
+            verdict={key: own["verdict"].get(key) for key in VERDICT},
             submitted=len(record.requests),
             band=_band(own["error_band"]),
             refused=rejection(record),
@@ -135,7 +135,7 @@ class Player:
         return found
 
 
-VERDICT = ("state", "utilisation", "utilisation_error")
+VERDICT = ("state", "utilisation", "utilisation_error", "headroom", "busiest_replica")
 """Keys of a verdict that a probe reads."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from sim.copies import Workers, can_copy
 from sim.metrics.fleet.rejection import Rejection, over_runs
+from sim.metrics.load.busiest import busiest_of
 from sim.metrics.load.long_enough import DOUBT, FULL, SURE
 from sim.metrics.record.cut_short import requests_of_curve
 from sim.metrics.slo.objectives import Attained, Objective, breaks_first, pooled, slo_objectives
@@ -79,6 +80,8 @@ class Probe:
     ``objectives.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
     ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any. ``cut``:
     the SLO is missed, and by requests alone that ``run.horizon`` cut off, or kept from coming.
+    ``headroom`` is the growth in load up to the capacity as the runs have it, ``busiest`` the
+    replica that reaches it first where the router deals unevenly.
     """
 
     load: float
@@ -95,6 +98,8 @@ class Probe:
     parts: Mapping[str, float] = field(default_factory=dict)
     rejection: Rejection | None = None
     cut: bool = False
+    headroom: float | None = None
+    busiest: Mapping[str, Any] | None = None
 
     @property
     def outcome(self) -> LoadOutcome:
@@ -368,6 +373,8 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
         error=_mean([each.band["throughput"] for each in played]),
         parts=played[0].band["parts"],
         rejection=over_runs([each.refused for each in played], requests),
+        headroom=_mean([each["headroom"] for each in verdicts]),
+        busiest=busiest_of(verdicts),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.metrics.bands.trust import Trust
 from sim.metrics.states import DoubtKind, State
+from sim.metrics.texts import SENT_MOST, replica_name
 from sim.planning.load.probe import MOST
 from sim.planning.points.wording import (
     LoadOutcome,
@@ -133,19 +134,29 @@ def first_to_break(document: Document) -> str:
     name = document["first_to_break"]
     if name is None:
         return "Nothing breaks."
-    full = f"{show_load(document['saturated'])} {document['unit']}"
+    full = _full(document)
     states = {probe["load"]: probe["state"] for probe in document["probes"]}
     state = states.get(document["fails_at"], State.OVERLOADED)
     if document["criterion"] == "stable" and state != State.OVERLOADED:
         return (
             f"What ends it: at {show_load(document['fails_at'])} {document['unit']} the verdict is "
-            f"{state}, not stable. Full batches serve {full}."
+            f"{state}, not stable. Full batches {full}."
         )
     if name == "capacity":
-        return f"First to break: the capacity; full batches serve {full}."
+        return f"First to break: the capacity; full batches {full}."
     if name == "rejected":
         return "First to break: requests are rejected."
-    return f"First to break: {limit_name(name)}. Full batches would serve {full}."
+    return f"First to break: {limit_name(name)}. Full batches {full}."
+
+
+def _full(document: Document) -> str:
+    """What full batches come to, in a predicate; with the replica whose batches are full first."""
+    amount = show_load(document["saturated"])
+    if document["max"] != "rate":
+        return f"hold {amount} requests at a time"
+    one = document.get("busiest_replica")  # there where the router deals unevenly
+    first = "" if one is None else f", with {replica_name(one['replica'])}, {SENT_MOST}, full first"
+    return f"would serve {amount} {document['unit']}{first}"
 
 
 def own_load(document: Document) -> str:

@@ -114,9 +114,10 @@ def fleet_text(replicas: int, layout: str) -> str:
 
 
 def nearest_promise(probe: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The part of the SLO that decides what is said of a load: where chance leaves it open one that
-    is, else the one that breaks first, or that uses up most of the requests it may miss; None
-    without an SLO. Parts with other percentiles are not compared by their shares.
+    """The part of the SLO that decides what is said of a load: of one that fails the part that
+    ``breaks``, else where chance leaves it open one that is, else the one that uses up most of the
+    requests it may miss; None without an SLO. Parts with other percentiles are not compared by
+    their shares.
 
     >>> loose = {"target": 0.5, "attainment": 0.7, "low": 0.65, "high": 0.75}
     >>> strict = {"target": 0.95, "attainment": 1.0, "low": 0.99, "high": 1.0}
@@ -124,6 +125,9 @@ def nearest_promise(probe: Mapping[str, Any]) -> Mapping[str, Any] | None:
     0.5
     """
     promises: list[Mapping[str, Any]] = list(probe["promises"])
+    if probe.get("holds") is False:
+        broken = [each for each in promises if probe.get("breaks") in each.get("within", ())]
+        promises = broken or promises
     if probe.get("outcome") == LoadOutcome.OPEN:
         left = [each for each in promises if each["low"] < each["target"] <= each["high"]]
         promises = left or promises
