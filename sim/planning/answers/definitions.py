@@ -41,8 +41,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     ),
     "one_down": Definition(
         "One replica down",
-        "Whether the other replicas hold the rate asked for, without headroom. It is too close to "
-        "call where chance leaves it open, or one end of the error band says otherwise.",
+        "Whether the other replicas hold the rate asked for, without headroom: unsure where one "
+        "end of the error band says otherwise, too close to call where chance leaves it open.",
     ),
     "binds": Definition(
         "Breaks first", "The limit that breaks first when more load comes than the fleet holds."

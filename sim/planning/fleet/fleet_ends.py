@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.band_runs import end_factors
 from sim.metrics.bands.bands import half_of
@@ -74,7 +74,21 @@ class FleetEnds:
     most: int | None
     slower: SlowerEnd = SlowerEnd()
     sure: int | None = None
-    one_down: LoadOutcome | None = None
+    one_down: WithinBand | None = None
+
+
+class WithinBand(NamedTuple):
+    """Whether a load holds: the ``outcome``, by the rule for the SLO of a run open if chance leaves
+    it open or an end of the error band does not confirm it, and that at the ``predicted`` times."""
+
+    outcome: LoadOutcome
+    predicted: LoadOutcome
+
+    @property
+    def text(self) -> str:
+        """The outcome in a word or two: what the band alone leaves open is unsure."""
+        alone = self.outcome == LoadOutcome.OPEN != self.predicted
+        return f"{self.predicted}, unsure" if alone else str(self.outcome)
 
 
 def fewest_if_faster(search: FleetSearch, sized: Sized) -> int:
@@ -131,7 +145,7 @@ def _power(sized: Sized) -> float:
     return 1 + 1 / sized.slope
 
 
-def without_one(search: FleetSearch, sized: Sized) -> LoadOutcome | None:
+def without_one(search: FleetSearch, sized: Sized) -> WithinBand | None:
     """Whether a fleet holds the wanted load with a replica gone, or as many as it is to survive;
     None if none is left."""
     left = sized.replicas - max(1, sized.survive)
@@ -143,18 +157,18 @@ def without_one(search: FleetSearch, sized: Sized) -> LoadOutcome | None:
 
 def held_within_band(
     at: Callable[[float], Finder], rate: float, replicas: int, error: float
-) -> LoadOutcome:
-    """Whether that many replicas hold ``rate``, by the rule for the SLO of a run: open if chance
-    leaves it open, or if the end of the error band that could change it does not confirm it; ``at``
-    is the finder of the fleet with its times multiplied by a factor."""
+) -> WithinBand:
+    """Whether that many replicas hold ``rate``; ``at`` is the finder of the fleet with its times
+    multiplied by a factor."""
     found = lasting(at(1.0), rate, replicas).outcome
     if not error or found == LoadOutcome.OPEN:
-        return found
+        return WithinBand(found, found)
     end = end_factors(error)[found == LoadOutcome.HOLDS]
-    return found if lasting(at(end), rate, replicas).outcome == found else LoadOutcome.OPEN
+    same = lasting(at(end), rate, replicas).outcome == found
+    return WithinBand(found if same else LoadOutcome.OPEN, found)
 
 
-EndCalls = tuple[CrewCall[FleetEnds], CrewCall[int], CrewCall[LoadOutcome | None]]
+EndCalls = tuple[CrewCall[FleetEnds], CrewCall[int], CrewCall[WithinBand | None]]
 """The calls that say what a fleet is at the slower and at the faster end of its band, and with a
 replica gone."""
 

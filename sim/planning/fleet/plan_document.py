@@ -21,6 +21,7 @@ from sim.metrics.slo.objectives import judged_by
 from sim.metrics.words.engine_notes import release_note
 from sim.metrics.words.format_words import formats, wide_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
+from sim.planning.fleet.fleet_ends import WithinBand
 from sim.planning.fleet.launch import launch_commands
 from sim.planning.fleet.layouts import FleetQuestion
 from sim.planning.fleet.plan_bands import Band, bands, flattered_note, front, run_lengths
@@ -219,7 +220,7 @@ def _survive_text(plan: FleetPlan) -> list[str]:
             held = "stable" if kept is None else f"{share(kept)} of requests within the SLO"
             told.append(
                 f"#{rank}: with {counted(sized.survive, 'replica')} gone, "
-                f"{sized.replicas - sized.survive} {_do(ends.one_down)} {load}: {held} at the "
+                f"{sized.replicas - sized.survive} {_do(ends.one_down, load)}: {held} at the "
                 "predicted times."
             )
     replicas, one_down = plan.best[0].sized.replicas, plan.ends[0].one_down
@@ -227,15 +228,21 @@ def _survive_text(plan: FleetPlan) -> list[str]:
         return told
     return [
         f"If one of the cheapest fleet's {replicas:,} replicas fails, the other {replicas - 1:,} "
-        f"{_do(one_down)} {load}. `infersim plan --survive 1` plans for that."
+        f"{_do(one_down, load)}. `infersim plan --survive 1` plans for that."
     ]
 
 
-def _do(outcome: LoadOutcome | None) -> str:
-    """The verb of replicas before a load of that ``outcome``."""
-    if outcome == LoadOutcome.OPEN:
-        return "are too close to call at"
-    return "do not hold" if outcome == LoadOutcome.FAILS else "hold"
+def _do(found: WithinBand | None, load: str) -> str:
+    """What replicas do under a ``load``, of which that was ``found``."""
+    predicted = LoadOutcome.HOLDS if found is None else found.predicted
+    if predicted == LoadOutcome.OPEN:
+        return f"are too close to call at {load}"
+    fails = predicted == LoadOutcome.FAILS
+    told = f"{'do not hold' if fails else 'hold'} {load}"
+    if found is None or found.outcome == predicted:
+        return told
+    may = "may if iterations are shorter" if fails else "may not if iterations are longer"
+    return f"{told}, and {may}, within the error band"
 
 
 def _survivors(sized: Sized) -> dict[str, Any] | None:
@@ -311,7 +318,7 @@ def _points(plan: FleetPlan) -> list[dict[str, Any]]:
             "usd_per_replica": sized.price,
             "rate_alone": sized.alone,
             "rate_of_a_replica": _rate_of_a_replica(sized, plan),
-            "one_down": ends.one_down,
+            "one_down": None if ends.one_down is None else ends.one_down.text,
             "trust": ends.slower.trust(decided=sized.at_target.sure),
             **_speeds(sized),
             **{figure: sized.at_target.figures[figure] for figure in LATENCIES},
