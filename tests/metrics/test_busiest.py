@@ -231,6 +231,6 @@ def test_a_diagnosis_tries_other_routers_where_one_deals_unevenly(by_length: str
     tried = {trial.change.title for trial in found.trials}
     assert {"router least-outstanding", "router round-robin", "router least-kv"} <= tried
     told = diagnosed(found)["headline"]
-    assert "The first replica (0) is the one that the router sends the most work: router " in told
+    assert "(0) is the one that the router sends the most work: `--set router=" in told
     evenly = chat(44.0, slo={"ttft": "2s"})
     assert not [c for c in counterfactuals(sim.load_scenario(evenly)) if "router" in c.settings]

@@ -87,10 +87,12 @@ def _rerouted(found: Diagnosis) -> str:
     if trial is None or trial.verdict is None or one is None:
         return ""
     name = replica_name(one["replica"])
+    settings = " ".join(f"--set {key}={value}" for key, value in trial.change.settings.items())
+    when = "" if trial.meets else " at the predicted times, not for sure"
     return (
         f"{name[0].upper()}{name[1:]} is the one that the router sends the most work: "
-        f"{trial.change.title} costs nothing, and then {share(trial.verdict['attainment'])} of "
-        "requests are within the SLO. "
+        f"`{settings}` costs nothing, and then {share(trial.verdict['attainment'])} of requests "
+        f"are within the SLO{when}. "
     )
 
 
@@ -98,7 +100,8 @@ def _least(found: Diagnosis) -> str:
     """The least that meets the SLO, where a change that was tried does, beyond doubt or not."""
     meeting = [trial for trial in found.advice if trial.meets]
     if meeting:
-        return f"The least that meets it: {meeting[0].change.title}."
+        sure = " for sure" if _rerouted(found) else ""
+        return f"The least that meets it{sure}: {meeting[0].change.title}."
     likely = [trial for trial in found.advice if trial.is_predicted]
     if likely:
         return (
