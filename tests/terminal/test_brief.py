@@ -33,7 +33,7 @@ def _usual(monkeypatch: Any, tmp_path: Path) -> None:
 def test_a_run_says_verdict_figures_cost_limit_and_trust_first() -> None:
     lines = printed("run", str(CHAT), *SHORT, "--no-save")
     told = "\n".join(lines)
-    assert len([line for line in lines if line.strip()]) <= 15
+    assert len([line for line in lines if line.strip()]) <= 16
     for word in ("SLO", "TTFT p99", "nine of ten real runs", "USD a month", "Bound by", "How sure"):
         assert word in told
     told = " ".join(told.split())

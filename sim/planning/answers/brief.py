@@ -50,7 +50,7 @@ def run_parts(summary: Mapping[str, Any]) -> Iterator[Part]:
     yield from (line(f"Note: {note}", "warn") for note in leading(own["notes"]))
     yield from verdict_lines(own, spread)
     yield _latencies(summary)
-    yield from _reused(own)
+    yield from _served(summary)
     if own.get("metrics"):
         yield _own_metrics(own["metrics"])
     yield from _cost(summary)
@@ -102,8 +102,13 @@ def _latencies(summary: Mapping[str, Any]) -> Table:
     return Table("latency", "", columns, tuple(rows), look="compact")
 
 
-def _reused(own: Mapping[str, Any]) -> Iterator[Part]:
-    """What was found in a prefix cache, and the first tokens of turns."""
+def _served(summary: Mapping[str, Any]) -> Iterator[Part]:
+    """Tokens a second of the fleet and of a user, what was found in a prefix cache, and the first
+    tokens of turns."""
+    own, rate, gap = summary["infersim"], summary["output_throughput"], summary["mean_tpot_ms"]
+    if rate and gap:
+        each = f", {show_number(1000 / gap)} to each user"
+        yield line(f"Output: {show_number(rate)} tokens/s{each}", "none")
     hits = (own.get("prefix_cache") or {}).get("hit_rate") or 0.0
     told = [f"Prefix hits {hits:.0%}"] if hits >= 0.005 else []
     told.append(turns_text(own.get("sessions", {})))

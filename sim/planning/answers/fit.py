@@ -85,11 +85,12 @@ def _in_a_line(d: Deployment, memory: Capacity, document: Document) -> Iterator[
     )
     if not memory.num_gpu_blocks:
         return
-    holds = "" if memory.hybrid else f", {memory.tokens:,} tokens"
-    yield (
-        f"KV cache: {show_bytes(d.kv_bytes_per_token())} a token; {memory.num_gpu_blocks:,} blocks "
-        f"of {memory.block_size} tokens{holds}."
-    )
+    size = memory.block_size
+    blocks = f"{memory.num_gpu_blocks:,} blocks of {size} tokens, {memory.tokens:,} tokens"
+    if memory.hybrid:  # each group of layers has blocks of its own
+        whole = show_bytes(size * memory.kv_bytes_per_token)
+        blocks = f"{memory.num_gpu_blocks:,} blocks of {whole}"
+    yield f"KV cache: {show_bytes(d.kv_bytes_per_token())} a token; {blocks}."
 
 
 GIB = 2.0**30
