@@ -8,7 +8,6 @@ from typing import Any
 
 from sim.catalog.published import origin_notes, published_note
 from sim.cost import CostModel, Deployment
-from sim.errors import UsageError
 from sim.host_memory import break_even
 from sim.memory.capacity import Capacity
 from sim.planning.rooflines import subject
@@ -143,10 +142,7 @@ def kv_band(memory: Capacity) -> list[float]:
 def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[str, Any]:
     """Whether ``d`` fits with a request of ``context`` tokens, the memory of one GPU in bytes, and
     where it does not fit what would.
-
-    Raises UsageError for a context that the model was not made for.
     """
-    check_context(d, context)
     memory = capacity_of(d)
     short = shortage(memory, context)
     remedies = [] if short == 0 else _remedies(d, capacity_of, context)
@@ -182,7 +178,7 @@ def fit_document(d: Deployment, capacity_of: CapacityOf, context: int) -> dict[s
         "layouts": layout_rows(d, capacity_of, context),
         "notes": [
             note
-            for note in (d.format_note, published_note(d), *origin_notes(d))
+            for note in (beyond(d, context), d.format_note, published_note(d), *origin_notes(d))
             if note is not None
         ],
     }
@@ -363,10 +359,11 @@ def _fit_text(
     return f"{what}: {lacking}; {would}."
 
 
-def check_context(d: Deployment, context: int) -> None:
-    """Raise UsageError for a context that the model was not made for."""
-    if context > d.model.max_position_embeddings:
-        raise UsageError(
-            f"--context {context:,} is more than {d.model.made_for}; only scenarios go beyond it "
-            "(--set allow_long_max_model_len=true)"
-        )
+def beyond(d: Deployment, context: int) -> str | None:
+    """The note on a context that the model was not made for."""
+    if context <= d.model.max_position_embeddings:
+        return None
+    return (
+        f"{context:,} tokens are more than {d.model.made_for}; a scenario takes them with "
+        "allow_long_max_model_len: true."
+    )

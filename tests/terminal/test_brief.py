@@ -276,3 +276,11 @@ def test_what_turns_reuse_is_said_first() -> None:
     uncached = printed(*turns, "--set", "kv_cache.enable_prefix_caching=false")
     assert not any("Prefix hits" in line for line in uncached)
     assert any(line.startswith("TTFT p50 of turn 1 ") for line in uncached)
+
+
+def test_memory_for_more_than_a_model_was_made_for_is_counted_and_said_to_be() -> None:
+    told = " ".join(printed("fit", "llama-2-7b", "--gpu", "h100-sxm", "--context", "9000"))
+    assert " requests of 9,000 tokens." in told
+    assert "more than the 4,096 tokens that llama-2-7b was made for; a scenario takes them" in told
+    usual = printed("fit", "llama-2-7b", "--gpu", "h100-sxm", "--context", "4096")
+    assert "was made for" not in " ".join(usual)

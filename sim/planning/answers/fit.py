@@ -9,7 +9,7 @@ from sim.cost import Deployment
 from sim.findings import Column, Lines, Part, Table
 from sim.memory.capacity import Capacity
 from sim.planning.answers.cells import Document, toned
-from sim.planning.fits import MORE, check_context, stage_rows
+from sim.planning.fits import MORE, stage_rows
 from sim.specs.layers import Attention
 from sim.specs.links import host_rate
 from sim.specs.recurrent import Recurrent
@@ -121,7 +121,6 @@ def _data_ranks(d: Deployment, document: Document) -> Iterator[str]:
 
 def memory_table(d: Deployment, memory: Capacity, context: int, document: Document) -> Table:
     """The memory of one GPU, line by line, down to how many requests of ``context`` tokens fit."""
-    check_context(d, context)
     model, count = d.model, d.layout.gpus
     gpus = f"{count} GPU" if count == 1 else f"{count} GPUs"
     what = "memory of one GPU" if d.layout.split == 1 else "memory of all, which work in turn"
