@@ -6,6 +6,7 @@ from collections import deque
 
 from sim.memory.run_pool import Run, RunPool
 from sim.request import Request
+from sim.specs.window import NEVER
 
 
 class HeldBlocks:
@@ -74,9 +75,10 @@ class HeldBlocks:
 class Holding:
     """The memory of a ``request``: ``tokens`` (of a decoding one less all growth), and its share of
     each group. All before token ``entered`` have been entered in the cache. Requests that begin
-    alike want what is kept at the ends of prompts up to ``reach`` tokens, too."""
+    alike want what is kept at the ends of prompts up to ``reach`` tokens, too. Of what lies
+    behind windows, the cache keeps nothing from token ``kept`` on."""
 
-    __slots__ = ("entered", "number", "reach", "request", "shares", "tokens", "turn")
+    __slots__ = ("entered", "kept", "number", "reach", "request", "shares", "tokens", "turn")
 
     def __init__(
         self, request: Request, number: int, tokens: int, shares: list[HeldBlocks], reach: int
@@ -87,4 +89,5 @@ class Holding:
         self.shares = shares
         self.reach = reach
         self.entered = -1
+        self.kept = NEVER
         self.turn = -1  # the iteration of its entry among the turns

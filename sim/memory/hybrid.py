@@ -215,7 +215,11 @@ class HybridCachingAllocator(WindowedAllocator):
                 share = HeldBlocks(pieces[0][1] if pieces else length, length)
                 share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
                 shares.append(share)
-        return Holding(request, self._admitted, found.tokens, shares, found.reach)
+        held = Holding(request, self._admitted, found.tokens, shares, found.reach)
+        if self._ends_only and not self._windows.chunked:
+            align = self._search.align
+            held.kept = max(request.prompt_tokens - 1, found.reach) // align * align
+        return held
 
     def _extend(self, held: Holding, computed: int, tokens: int) -> bool:
         """Give back what is behind the windows after ``computed`` tokens, and open the blocks of
@@ -372,7 +376,8 @@ class HybridCachingAllocator(WindowedAllocator):
                 first = periods * period // size
                 if first <= shares[members[0]].first:
                     continue
-                if first * size >= held.entered:  # it would give back what is not entered
+                # it would give back what is not entered
+                if first * size >= held.entered and held.entered < held.kept:
                     self._enter(held, tokens)
                 for member in members:
                     shares[member].give_back_up_to(pool, first)
