@@ -131,12 +131,12 @@ class HybridCachingAllocator(WindowedAllocator):
             first = one.first if one.first > one.entered else one.entered
             kept = self._kept(held, group, first, tokens) if full > first else ()
             for member in members:
-                share = held.shares[member]
-                for text, low, high in kept:
-                    share.name(pool, search.key(member, text), low, high)
-                share.entered = full
-            for text, _, _ in kept:
+                held.shares[member].entered = full
+            for text, low, high in kept:
                 search.texts.add(text)
+                key = search.key(0, text)
+                for member in members:
+                    held.shares[member].name(pool, key + member, low, high)
 
     def _kept(self, held: Holding, group: KvGroup, first: int, tokens: int) -> Sequence[Span]:
         """What the cache keeps of blocks of ``group`` from ``first`` on, up to ``tokens``."""
@@ -213,7 +213,8 @@ class HybridCachingAllocator(WindowedAllocator):
             for member in members:
                 pieces = found.pieces[member]
                 share = HeldBlocks(pieces[0][1] if pieces else length, length)
-                share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
+                if pieces:
+                    share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
                 shares.append(share)
         held = Holding(request, self._admitted, found.tokens, shares, found.reach)
         if self._ends_only and not self._windows.chunked:
@@ -247,7 +248,7 @@ class HybridCachingAllocator(WindowedAllocator):
 
     def _count(self) -> None:
         pool, size = self._pool, self.block_size
-        self.reserved = (self.num_blocks - pool.free) * size
+        self.reserved = (self.num_blocks - pool.blank - pool.idle) * size
         self.shared_tokens, self.several_tokens = pool.shared * size, pool.several * size
 
     @property
