@@ -143,9 +143,9 @@ class HybridCachingAllocator(WindowedAllocator):
         request, size, window = held.request, group.block, group.window
         ends = None
         if self._ends_only and window is not None and not window.chunked:
-            ends = request.prompt_tokens - 1, held.reach
-            if first * size >= max(ends):
+            if first * size >= held.kept:
                 return ()
+            ends = request.prompt_tokens - 1, held.reach
         elif size == self._search.align:
             known = request.prefix[-1][1] if request.prefix else 0
             if first * size >= known:  # its own text, which no other one enters
