@@ -1,14 +1,16 @@
 """Keeps millions of rows in less than half of their memory: blocks of columns that are narrowed.
 
 A column of a block is kept in the narrowest integers that hold its values, as one value where all
-are equal, and as numbers of its different values where those are few. Reading gives back the same
-values, in the columns' own types.
+are equal, as numbers of its different values where those are few, and as what differs from another
+column where that says the rest. Whole numbers of two columns that are the same are kept once.
+Reading gives back the same values, in the columns' own types.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,25 @@ SAMPLED = 1 << 6
 Column = NDArray[Any]
 Narrow = tuple[Column, Column | None]
 """Values of a column in a block; or its different values, and which of them each row has."""
+
+FOLLOWS = {"start": "end"}
+"""Columns of which most values are those of another one in the row before: an iteration begins when
+the last one ends."""
+
+
+class Following(NamedTuple):
+    """A column with the values of ``other`` in the rows before, but these ``values`` in the rows at
+    these ``places``."""
+
+    other: Column
+    values: Column
+    places: Column
+
+    def whole(self) -> Column:
+        """All values."""
+        found = np.roll(self.other, 1)
+        found[self.places] = self.values
+        return found
 
 
 class KeptRows:
@@ -37,7 +58,7 @@ class KeptRows:
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self.dtype = dtype
-        self._blocks: list[dict[str, Narrow]] = []
+        self._blocks: list[dict[str, Narrow | Following]] = []
         self._starts = [0]
         self._slice: slice | None = None  # the rows that these are, if not all of the blocks
 
@@ -55,7 +76,12 @@ class KeptRows:
     def add(self, rows: NDArray[np.void]) -> None:
         """Keep ``rows`` behind all others."""
         if len(rows):
-            self._blocks.append({name: _narrow(rows[name]) for name in self.dtype.names or ()})
+            kept: dict[str, Narrow | Following] = {}
+            for name in reversed(self.dtype.names or ()):  # what others follow comes first
+                other = kept.get(FOLLOWS.get(name, ""))
+                following = _following(rows[name], other)
+                kept[name] = following or _shared(_narrow(rows[name]), kept.values())
+            self._blocks.append(kept)
             self._starts.append(self._starts[-1] + len(rows))
 
     @overload
@@ -99,7 +125,8 @@ class KeptRows:
             low, high = max(start, self._starts[at]), min(stop, self._starts[at + 1])
             if low >= high:
                 break
-            values, places = self._blocks[at][name]
+            kept = self._blocks[at][name]
+            values, places = (kept.whole(), None) if isinstance(kept, Following) else kept
             own = slice(low - self._starts[at], high - self._starts[at])
             if places is not None:
                 values = values[places[own]]
@@ -107,6 +134,25 @@ class KeptRows:
                 values = values[own]
             found[low - start : high - start] = values  # one value stands for all
         return found
+
+
+def _following(column: Column, other: Narrow | Following | None) -> Following | None:
+    """The same values by what differs from ``other``; None where that is much."""
+    if other is None or isinstance(other, Following) or len(other[0]) < len(column):
+        return None
+    bits, before = column.view(np.int64), other[0].view(np.int64)
+    places = np.append(0, 1 + np.flatnonzero(bits[1:] != before[:-1])).astype(np.int32)
+    return Following(other[0], column[places], places) if 4 * len(places) < len(column) else None
+
+
+def _shared(found: Narrow, kept: Iterable[Narrow | Following]) -> Narrow:
+    """What is kept of another column with the same whole numbers, if there is one."""
+    values, _ = found
+    if values.dtype.kind != "f":
+        for other in kept:
+            if other[0].dtype == values.dtype and np.array_equal(other[0], values):
+                return other[0], None
+    return found
 
 
 def _narrow(column: Column) -> Narrow:
