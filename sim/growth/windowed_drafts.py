@@ -68,7 +68,9 @@ class WindowedSampled(Sampled):
     def until_bend(self) -> int:
         """Iterations over the members of now whose times lie on one line."""
         now, left = self.iteration, self.next_finish - self.iteration
-        return min([left, *[sums.within(now, left, 0) + 1 for sums in self._bends]])
+        for sums in self._bends:
+            left = min(left, sums.within(now, left, 0) + 1)
+        return left
 
     def run(self, start: float, sequences: int, context: int, line: Line) -> WindowedSampledRun:
         """The iterations from a start on, until a member comes or goes, or its sight bends."""
