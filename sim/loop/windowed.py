@@ -27,23 +27,27 @@ def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: WindowReads) 
     long as its block could not be given back for what comes next, however its block is shared.
     """
     gained = batch.context_after(1) - batch.context if plan.decode else 0
+    growing = batch.size if plan.decode else 0
+    tokens = filling = groups = 0
     whole = batch.context + gained
     for chunk in plan.chunks:
         whole += chunk.context + chunk.tokens
-    numbers = kv.numbers
-    number = numbers.get(None, 0)
-    tokens, filling = number * whole, number * batch.size if plan.decode else 0
-    for window, shown, growing in zip(batch.windows, seen.tokens, seen.growing, strict=True):
-        number = numbers.get(window, 0)
-        inside = shown + gained
+    for number, window, _ in kv.groups:
+        groups += number
+        if window is None:
+            tokens += number * whole
+            filling += number * growing
+            continue
+        place = batch.windows.index(window)
+        inside = seen.tokens[place] + gained
         for chunk in plan.chunks:
             inside += window.seen(chunk.context) + chunk.tokens
         tokens += number * inside
         if gained:
-            filling += number * growing
+            filling += number * seen.growing[place]
     rest = plan.held - whole  # of requests that hold memory and are not computed
     if rest > 0:
-        tokens += rest * sum(numbers.values())
+        tokens += rest * groups
     return min(tokens - kv.shared_tokens, kv.reserved), filling
 
 

@@ -13,7 +13,6 @@ whichever comes first in the batch.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Self
@@ -21,7 +20,7 @@ from typing import Self
 from sim.memory.allocator import Allocator
 from sim.memory.groups import KvGroup
 from sim.request import Request
-from sim.specs.window import NEVER, Window
+from sim.specs.window import NEVER
 
 Turn = tuple[int, int, int, Request]
 
@@ -74,11 +73,7 @@ class WindowedAllocator(Allocator):
         self.reserved = 0
         self.groups = tuple(groups)
         self._most = tuple(most or [NEVER] * len(self.groups))
-        self.numbers: Counter[Window | None] = Counter()
-        """Groups by their window."""
-        for group in self.groups:
-            self.numbers[group.window] += group.number
-        self._number = sum(self.numbers.values())
+        self._number = sum(group.number for group in self.groups)
         self._shortest = min(group.block for group in self.groups)
         self._decoding = 0
         self._grown = 0  # iterations that decoding sequences have been fed since the start
