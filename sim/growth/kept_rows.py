@@ -2,7 +2,8 @@
 
 A column of a block is kept in the narrowest integers that hold its values, as one value where all
 are equal, as numbers of its different values where those are few, and as what differs from another
-column where that says the rest. Whole numbers of two columns that are the same are kept once.
+column where that says the rest. Whole numbers of two columns that are the same are kept once, and
+multiples of a number as how many times it.
 Reading gives back the same values, in the columns' own types.
 """
 
@@ -45,6 +46,20 @@ class Following(NamedTuple):
         return found
 
 
+class InSteps(NamedTuple):
+    """A column of ``values`` times ``step``, such as tokens in whole blocks."""
+
+    values: Column
+    step: int
+
+    def whole(self) -> Column:
+        """All values."""
+        return self.values.astype(np.int64) * self.step
+
+
+Kept = Narrow | Following | InSteps
+
+
 class KeptRows:
     """Rows of one ``dtype``, read as an array of them is: by the name of a column, a slice, a mask
     or the places of rows.
@@ -58,7 +73,7 @@ class KeptRows:
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self.dtype = dtype
-        self._blocks: list[dict[str, Narrow | Following]] = []
+        self._blocks: list[dict[str, Kept]] = []
         self._starts = [0]
         self._slice: slice | None = None  # the rows that these are, if not all of the blocks
 
@@ -76,7 +91,7 @@ class KeptRows:
     def add(self, rows: NDArray[np.void]) -> None:
         """Keep ``rows`` behind all others."""
         if len(rows):
-            kept: dict[str, Narrow | Following] = {}
+            kept: dict[str, Kept] = {}
             for name in reversed(self.dtype.names or ()):  # what others follow comes first
                 other = kept.get(FOLLOWS.get(name, ""))
                 following = _following(rows[name], other)
@@ -126,7 +141,9 @@ class KeptRows:
             if low >= high:
                 break
             kept = self._blocks[at][name]
-            values, places = (kept.whole(), None) if isinstance(kept, Following) else kept
+            if isinstance(kept, Following | InSteps):
+                kept = kept.whole(), None
+            values, places = kept
             own = slice(low - self._starts[at], high - self._starts[at])
             if places is not None:
                 values = values[places[own]]
@@ -136,7 +153,7 @@ class KeptRows:
         return found
 
 
-def _following(column: Column, other: Narrow | Following | None) -> Following | None:
+def _following(column: Column, other: Kept | None) -> Following | None:
     """The same values by what differs from ``other``; None where that is much."""
     if other is None or isinstance(other, Following) or len(other[0]) < len(column):
         return None
@@ -145,24 +162,27 @@ def _following(column: Column, other: Narrow | Following | None) -> Following | 
     return Following(other[0], column[places], places) if 4 * len(places) < len(column) else None
 
 
-def _shared(found: Narrow, kept: Iterable[Narrow | Following]) -> Narrow:
+def _shared(found: Narrow | InSteps, kept: Iterable[Kept]) -> Narrow | InSteps:
     """What is kept of another column with the same whole numbers, if there is one."""
-    values, _ = found
-    if values.dtype.kind != "f":
+    values = found[0]
+    if values.dtype.kind != "f" and not isinstance(found, InSteps):
         for other in kept:
             if other[0].dtype == values.dtype and np.array_equal(other[0], values):
                 return other[0], None
     return found
 
 
-def _narrow(column: Column) -> Narrow:
+def _narrow(column: Column) -> Narrow | InSteps:
     """The same values in fewer bytes."""
     if column.dtype.kind == "f":
         return _numbered(np.ascontiguousarray(column))
     low, high = column.min(), column.max()
     if low == high:
         return column[:1].copy(), None
-    return column.astype(np.result_type(*map(np.min_scalar_type, (low, high)))), None
+    narrow = column.astype(np.result_type(*map(np.min_scalar_type, (low, high))))
+    if narrow.itemsize > 2 and (step := int(np.gcd.reduce(narrow, axis=None))) > 1:
+        return InSteps(_narrow(narrow // step)[0], step)
+    return narrow, None
 
 
 def _numbered(column: Column) -> Narrow:
