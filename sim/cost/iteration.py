@@ -27,6 +27,9 @@ Decodes = tuple[float, float, float, float, "Indexed"]
 """Of decode-only iterations the least kernel time, kernels but attention, the host's addition and
 what it adds for each token of context (s), and attention."""
 
+WindowedDecodes = tuple[float, float, float, float, list["Indexed"]]
+"""The same, with attention of all of a context and of each window."""
+
 Indexed = tuple[list[float], list[Line]]
 """Lines, and their limits, in which the line that holds is looked up."""
 
@@ -79,6 +82,7 @@ class IterationTimes(Timer):
         self._others_requests = 0  # of those, where tokens are drafted
         self._output_seconds: list[float] = []  # by positions sampled
         self._decodes: dict[int, Decodes] = {}  # by sequences
+        self._windowed: dict[int, WindowedDecodes] = {}  # by sequences
         # by the drafts checked and made, and by decoding sequences
         self._attention_lines: dict[tuple[int, int], dict[int, Indexed]] = {}
         self._adapters: int | None = None  # different ones in the pass; None: as many as can be
@@ -97,7 +101,7 @@ class IterationTimes(Timer):
             found = self._under[conditions] = copy(self)
             found._others, found._others_requests, drafts, found._adapters = conditions
             found._drafts = drafts or self._usual_drafts
-            found._decodes = {}
+            found._decodes, found._windowed = {}, {}
         return found
 
     def graph(self, sequences: int) -> int:
@@ -178,16 +182,14 @@ class IterationTimes(Timer):
 
     def windowed_line(self, sequences: int, context: int, seen: WindowReads) -> Line:
         """The line of sequences that have ``seen`` tokens through the windows of the model."""
-        floor, later = self._decode_floor(sequences)
-        checked, drafted = self._drafts_of(sequences)
-        gpu, step, left, each = self._decoded(sequences, checked), 0.0, seen.left, 0.0
-        if self._drafting is not None:
-            rows = sequences * (1 + checked)
-            gpu += self._drafting.seconds(rows, sequences, drafted, self._of_others())
-            searched, each = self._drafting.host_line(sequences, drafted)
-            later += searched
+        try:
+            floor, gpu, later, each, indexed = self._windowed[sequences]
+        except KeyError:
+            floor, gpu, later, each, _ = self._decode(sequences)
+            indexed = self._seen(sequences, *self._drafts_of(sequences))
+            self._windowed[sequences] = floor, gpu, later, each, indexed
+        step, left = 0.0, seen.left
         tokens, growing = (context, *seen.tokens), (sequences, *seen.growing)
-        indexed = self._seen(sequences, checked, drafted)
         for (limits, lines), held, more in zip(indexed, tokens, growing, strict=True):
             limit, intercept, slope = lines[bisect_right(limits, held)]
             gpu += intercept + slope * held

@@ -170,6 +170,10 @@ class Upcoming:
         first = now - self._base
         self._sums[first : first + len(reached)] -= reached
 
+    def take_last(self, now: int, reached: int) -> None:
+        """A course that was added and ends now, having ``reached`` that."""
+        self._sums[now - self._base] -= reached
+
     def _move(self, now: int, more: int) -> tuple[int, int]:
         """Put ``now`` first, with room for twice as much as is needed."""
         kept = self._sums[now - self._base :]

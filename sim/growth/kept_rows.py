@@ -1,14 +1,17 @@
 """Keeps millions of rows in less than half of their memory: blocks of columns that are narrowed.
 
 A column of a block is kept in the narrowest integers that hold its values, as one value where all
-are equal, and as numbers of its different values where those are few. Reading gives back the same
-values, in the columns' own types.
+are equal, as numbers of its different values where those are few, and as what differs from another
+column where that says the rest. Whole numbers of two columns that are the same are kept once, and
+multiples of a number as how many times it.
+Reading gives back the same values, in the columns' own types.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +25,39 @@ SAMPLED = 1 << 6
 Column = NDArray[Any]
 Narrow = tuple[Column, Column | None]
 """Values of a column in a block; or its different values, and which of them each row has."""
+
+FOLLOWS = {"start": "end"}
+"""Columns of which most values are those of another one in the row before: an iteration begins when
+the last one ends."""
+
+
+class Following(NamedTuple):
+    """A column with the values of ``other`` in the rows before, but these ``values`` in the rows at
+    these ``places``."""
+
+    other: Column
+    values: Column
+    places: Column
+
+    def whole(self) -> Column:
+        """All values."""
+        found = np.roll(self.other, 1)
+        found[self.places] = self.values
+        return found
+
+
+class InSteps(NamedTuple):
+    """A column of ``values`` times ``step``, such as tokens in whole blocks."""
+
+    values: Column
+    step: int
+
+    def whole(self) -> Column:
+        """All values."""
+        return self.values.astype(np.int64) * self.step
+
+
+Kept = Narrow | Following | InSteps
 
 
 class KeptRows:
@@ -37,7 +73,7 @@ class KeptRows:
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self.dtype = dtype
-        self._blocks: list[dict[str, Narrow]] = []
+        self._blocks: list[dict[str, Kept]] = []
         self._starts = [0]
         self._slice: slice | None = None  # the rows that these are, if not all of the blocks
 
@@ -55,7 +91,12 @@ class KeptRows:
     def add(self, rows: NDArray[np.void]) -> None:
         """Keep ``rows`` behind all others."""
         if len(rows):
-            self._blocks.append({name: _narrow(rows[name]) for name in self.dtype.names or ()})
+            kept: dict[str, Kept] = {}
+            for name in reversed(self.dtype.names or ()):  # what others follow comes first
+                other = kept.get(FOLLOWS.get(name, ""))
+                following = _following(rows[name], other)
+                kept[name] = following or _shared(_narrow(rows[name]), kept.values())
+            self._blocks.append(kept)
             self._starts.append(self._starts[-1] + len(rows))
 
     @overload
@@ -99,7 +140,10 @@ class KeptRows:
             low, high = max(start, self._starts[at]), min(stop, self._starts[at + 1])
             if low >= high:
                 break
-            values, places = self._blocks[at][name]
+            kept = self._blocks[at][name]
+            if isinstance(kept, Following | InSteps):
+                kept = kept.whole(), None
+            values, places = kept
             own = slice(low - self._starts[at], high - self._starts[at])
             if places is not None:
                 values = values[places[own]]
@@ -109,14 +153,36 @@ class KeptRows:
         return found
 
 
-def _narrow(column: Column) -> Narrow:
+def _following(column: Column, other: Kept | None) -> Following | None:
+    """The same values by what differs from ``other``; None where that is much."""
+    if other is None or isinstance(other, Following) or len(other[0]) < len(column):
+        return None
+    bits, before = column.view(np.int64), other[0].view(np.int64)
+    places = np.append(0, 1 + np.flatnonzero(bits[1:] != before[:-1])).astype(np.int32)
+    return Following(other[0], column[places], places) if 4 * len(places) < len(column) else None
+
+
+def _shared(found: Narrow | InSteps, kept: Iterable[Kept]) -> Narrow | InSteps:
+    """What is kept of another column with the same whole numbers, if there is one."""
+    values = found[0]
+    if values.dtype.kind != "f" and not isinstance(found, InSteps):
+        for other in kept:
+            if other[0].dtype == values.dtype and np.array_equal(other[0], values):
+                return other[0], None
+    return found
+
+
+def _narrow(column: Column) -> Narrow | InSteps:
     """The same values in fewer bytes."""
     if column.dtype.kind == "f":
         return _numbered(np.ascontiguousarray(column))
     low, high = column.min(), column.max()
     if low == high:
         return column[:1].copy(), None
-    return column.astype(np.result_type(*map(np.min_scalar_type, (low, high)))), None
+    narrow = column.astype(np.result_type(*map(np.min_scalar_type, (low, high))))
+    if narrow.itemsize > 2 and (step := int(np.gcd.reduce(narrow, axis=None))) > 1:
+        return InSteps(_narrow(narrow // step)[0], step)
+    return narrow, None
 
 
 def _numbered(column: Column) -> Narrow:

@@ -180,7 +180,7 @@ class Sampled(Steady):
             self.accepted += course.cut
             if courses.ahead and (got := course.got_last) > 1:
                 self.unforeseen.append((request, got))
-            self._ahead.take_off(self.iteration, course.gained[-1:])
+            self._ahead.take_last(self.iteration, course.lacks)
             courses.end(request, course.last)
         self.changes += 1
         return finished

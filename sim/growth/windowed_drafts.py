@@ -38,14 +38,14 @@ class WindowedSampledRun(SampledRun):
 class WindowedSampled(Sampled):
     """``Sampled`` sequences that see what ``windows`` leave of their contexts."""
 
-    __slots__ = ("_bends", "_growing", "_seen", "_windows")
+    __slots__ = ("_bends", "_seen", "_windows")
 
     def __init__(self, courses: DraftCourses, windows: Sequence[Window]) -> None:
         super().__init__(courses)
         self._windows = tuple(windows)
         self._seen = [Upcoming() for _ in self._windows]
-        self._growing = [Upcoming() for _ in self._windows]
-        self._bends = Upcoming()  # how often what members see has bent
+        # how often what members see through each window has bent
+        self._bends = [Upcoming() for _ in self._windows]
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -57,17 +57,20 @@ class WindowedSampled(Sampled):
         are not the members hold equally much."""
         if sequences != self.size or context != self.context:
             return seen_by_equals(self._windows, sequences, context)
-        now = self.iteration
-        return WindowReads(
-            tuple(sums.at(now) for sums in self._seen),
-            tuple(sums.at(now) for sums in self._growing),
-            NEVER,
-        )
+        now, size = self.iteration, self.size
+        tokens = [sums.at(now) for sums in self._seen]
+        growing = [
+            size if window.chunked else size - sums.at(now)  # of a full window it has bent once
+            for window, sums in zip(self._windows, self._bends, strict=True)
+        ]
+        return WindowReads(tuple(tokens), tuple(growing), NEVER)
 
     def until_bend(self) -> int:
         """Iterations over the members of now whose times lie on one line."""
-        left = self.next_finish - self.iteration
-        return min(left, self._bends.within(self.iteration, left, 0) + 1)
+        now, left = self.iteration, self.next_finish - self.iteration
+        for sums in self._bends:
+            left = min(left, sums.within(now, left, 0) + 1)
+        return left
 
     def run(self, start: float, sequences: int, context: int, line: Line) -> WindowedSampledRun:
         """The iterations from a start on, until a member comes or goes, or its sight bends."""
@@ -88,14 +91,18 @@ class WindowedSampled(Sampled):
     def pop_finished(self) -> list[Request]:
         """Take out the members that have all their tokens, by id within one iteration."""
         finished = super().pop_finished()
+        now = self.iteration
         for request in finished:
-            self._take_off(np.array([request.computed]))
+            held = request.computed
+            for window, seen, bends in zip(self._windows, self._seen, self._bends, strict=True):
+                seen.take_last(now, window.seen(held))
+                bends.take_last(now, int(window.bends(held)))
         return finished
 
     def redraft(self, drafts: int) -> None:
         """From now on each iteration checks this number of drafts per member."""
         super().redraft(drafts)
-        for sums in (*self._seen, *self._growing, self._bends):
+        for sums in (*self._seen, *self._bends):
             sums.clear()
         for _, _, _, request in self._finishes:
             self._add(request)
@@ -112,13 +119,7 @@ class WindowedSampled(Sampled):
 
     def _levels(self, held: Counts) -> Iterator[tuple[Upcoming, Counts]]:
         """The share of a sequence of this length in each sum."""
-        for window, seen, growing in zip(self._windows, self._seen, self._growing, strict=True):
-            if window.chunked:
-                yield seen, held % window.size
-                yield growing, np.ones_like(held)
-                yield self._bends, held // window.size
-            else:
-                full = held >= window.size - 1
-                yield seen, np.minimum(held, window.size - 1)
-                yield growing, 1 - full
-                yield self._bends, full.astype(np.int64)
+        for window, seen, bends in zip(self._windows, self._seen, self._bends, strict=True):
+            last = window.size - 1
+            yield seen, held % window.size if window.chunked else np.minimum(held, last)
+            yield bends, window.bends(held)

@@ -8,6 +8,7 @@ sequence.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -49,6 +50,9 @@ class DraftedWindowedAllocator(WindowedAllocator):
         self._courses, self._longest = courses, longest
         self._lookahead = courses.speculation.lookahead
         self._sums = Upcoming()  # blocks of those that decode
+        self._by_size: Counter[int] = Counter()  # groups, by the tokens of their blocks
+        for group in self.groups:
+            self._by_size[group.block] += group.number
         self._along: dict[Request, WindowedSequence] = {}
         self._stopped: dict[Request, int] = {}  # blocks of those that have just stopped
 
@@ -92,10 +96,16 @@ class DraftedWindowedAllocator(WindowedAllocator):
 
     def _open(self, along: WindowedSequence, blocks: int, slots: int) -> None:
         """Lays the course of a sequence that has ``blocks`` with ``slots`` now."""
-        held = along.course.gained[:-1] + along.held
-        later = np.maximum(np.minimum(held + self._wanted, self._longest), slots)
-        along.slots = np.concatenate(([slots], later))
-        along.blocks = np.concatenate(([blocks], self._held_by(held, later)))
+        gained, wanted = along.course.gained, self._wanted
+        held = gained[:-1] + along.held
+        along.slots, along.blocks = np.empty_like(gained), np.empty_like(gained)
+        along.slots[0], along.blocks[0] = slots, blocks
+        later = np.add(held, wanted, out=along.slots[1:])
+        if later[-1] > self._longest:
+            np.minimum(later, self._longest, out=later)
+        if later[0] < slots:
+            np.maximum(later, slots, out=later)
+        along.blocks[1:] = self._held_by(held, later)
         along.opened = self._grown
         self._sums.add(self._grown, along.blocks)
 
@@ -103,14 +113,14 @@ class DraftedWindowedAllocator(WindowedAllocator):
         """Blocks of sequences with that many ``slots`` once what the next token of each that has
         ``held`` tokens does not see has been given back."""
         total = np.zeros_like(held)
+        for block, number in self._by_size.items():
+            total += number * ((slots + (block - 1)) // block)
         for number, window, block in self.groups:
-            blocks = -(-slots // block)
             if window is not None:
-                seen = np.minimum(held, window.size - 1)
+                behind = np.maximum(held - (window.size - 1), 0)
                 if window.chunked:
-                    seen = held % window.size
-                blocks = blocks - (held - seen) // block
-            total += number * blocks
+                    behind = held // window.size * window.size
+                total -= number * (behind // block)
         return total
 
     def leave(self, request: Request) -> None:
@@ -146,6 +156,10 @@ class DraftedWindowedAllocator(WindowedAllocator):
 
     def horizon(self, iterations: int) -> int:
         """How many of the next ``iterations`` decode iterations the free blocks can feed."""
+        # a sequence takes a block of each group at most in as many tokens
+        blocks = 1 + iterations * self._courses.speculation.width // self._shortest
+        if self._number * self._decoding * blocks <= self.free_blocks:
+            return iterations
         lacking = np.flatnonzero(self._sums.gains(self._grown, iterations) > self.free_blocks)
         return int(lacking[0]) if len(lacking) else iterations
 

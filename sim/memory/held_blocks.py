@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from sim.memory.run_pool import Run, RunPool
+from sim.request import Request
+from sim.specs.window import NEVER
 
 
 class HeldBlocks:
@@ -71,16 +73,21 @@ class HeldBlocks:
 
 
 class Holding:
-    """A request's memory: ``tokens`` (of a decoding one less all growth), and its share of each
-    group. All before token ``entered`` have been entered in the cache. Requests that begin alike
-    want what is kept at the ends of prompts up to ``reach`` tokens, too."""
+    """The memory of a ``request``: ``tokens`` (of a decoding one less all growth), and its share of
+    each group. All before token ``entered`` have been entered in the cache. Requests that begin
+    alike want what is kept at the ends of prompts up to ``reach`` tokens, too. Of what lies
+    behind windows, the cache keeps nothing from token ``kept`` on."""
 
-    __slots__ = ("entered", "number", "reach", "shares", "tokens", "turn")
+    __slots__ = ("entered", "kept", "number", "reach", "request", "shares", "tokens", "turn")
 
-    def __init__(self, number: int, tokens: int, shares: list[HeldBlocks], reach: int) -> None:
+    def __init__(
+        self, request: Request, number: int, tokens: int, shares: list[HeldBlocks], reach: int
+    ) -> None:
+        self.request = request
         self.number = number  # in order of admission
         self.tokens = tokens
         self.shares = shares
         self.reach = reach
         self.entered = -1
+        self.kept = NEVER
         self.turn = -1  # the iteration of its entry among the turns

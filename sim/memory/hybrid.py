@@ -79,7 +79,7 @@ class HybridCachingAllocator(WindowedAllocator):
         self._members = [group for group in self.groups for _ in range(group.number)]
         self._even = len({group.block for group in self.groups}) == 1
         self._windows = LooksBack(self.groups)
-        self._returns = Turns(self._decodes)
+        self._returns = Turns()
         self._found: tuple[Request, FoundBlocks] | None = None
         self._grows = False  # whether whom it was found for goes on with a text that still grows
         self.note: Callable[[Request, int, int], None] | None = None
@@ -112,11 +112,11 @@ class HybridCachingAllocator(WindowedAllocator):
             return False
         held = self._decodes[owner]
         served = held.number < self._serving  # it has the token of the iteration that is planned
-        self._enter(owner, held, held.tokens + self._grown + served)
+        self._enter(held, held.tokens + self._grown + served)
         return True
 
-    def _enter(self, request: Request, held: Holding, tokens: int) -> None:
-        """Makes ``request`` findable in the cache up to ``tokens`` from now on."""
+    def _enter(self, held: Holding, tokens: int) -> None:
+        """Makes the owner of ``held`` findable in the cache up to ``tokens`` from now on."""
         align = self._search.align
         tokens = tokens // align * align
         if tokens <= held.entered:
@@ -129,25 +129,23 @@ class HybridCachingAllocator(WindowedAllocator):
             if full <= one.entered:
                 continue
             first = one.first if one.first > one.entered else one.entered
-            kept = self._kept(request, held, group, first, tokens) if full > first else ()
+            kept = self._kept(held, group, first, tokens) if full > first else ()
             for member in members:
-                share = held.shares[member]
-                for text, low, high in kept:
-                    share.name(pool, search.key(member, text), low, high)
-                share.entered = full
-            for text, _, _ in kept:
+                held.shares[member].entered = full
+            for text, low, high in kept:
                 search.texts.add(text)
+                key = search.key(0, text)
+                for member in members:
+                    held.shares[member].name(pool, key + member, low, high)
 
-    def _kept(
-        self, request: Request, held: Holding, group: KvGroup, first: int, tokens: int
-    ) -> Sequence[Span]:
+    def _kept(self, held: Holding, group: KvGroup, first: int, tokens: int) -> Sequence[Span]:
         """What the cache keeps of blocks of ``group`` from ``first`` on, up to ``tokens``."""
-        size, window = group.block, group.window
+        request, size, window = held.request, group.block, group.window
         ends = None
         if self._ends_only and window is not None and not window.chunked:
-            ends = request.prompt_tokens - 1, held.reach
-            if first * size >= max(ends):
+            if first * size >= held.kept:
                 return ()
+            ends = request.prompt_tokens - 1, held.reach
         elif size == self._search.align:
             known = request.prefix[-1][1] if request.prefix else 0
             if first * size >= known:  # its own text, which no other one enters
@@ -190,9 +188,7 @@ class HybridCachingAllocator(WindowedAllocator):
         held = self._holdings.get(request)
         if held is not None:
             self._serving = held.number
-            given = self._serve_before(held, tokens) and self._extend(
-                request, held, held.tokens, tokens
-            )
+            given = self._serve_before(held, tokens) and self._extend(held, held.tokens, tokens)
             self._serving = 0
             held.tokens += tokens * given
             return given
@@ -203,25 +199,30 @@ class HybridCachingAllocator(WindowedAllocator):
         if self.note is not None and not request.preemptions:
             self.note(request, *missed(request, self._search.texts, found.tokens))
         self._admitted += 1
-        held = self._holdings[request] = self._hold(found)
-        given = self._extend(request, held, found.tokens, tokens)
+        held = self._holdings[request] = self._hold(request, found)
+        given = self._extend(held, found.tokens, tokens)
         assert given, request
         held.tokens += tokens
         return True
 
-    def _hold(self, found: FoundBlocks) -> Holding:
-        """Hold what the request admitted last has ``found``."""
+    def _hold(self, request: Request, found: FoundBlocks) -> Holding:
+        """Hold what ``request``, admitted last, has ``found``."""
         shares: list[HeldBlocks] = []
         for group, members in self._places:
             length = max(behind(group, found.tokens), found.lengths[members[0]])
             for member in members:
                 pieces = found.pieces[member]
                 share = HeldBlocks(pieces[0][1] if pieces else length, length)
-                share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
+                if pieces:
+                    share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
                 shares.append(share)
-        return Holding(self._admitted, found.tokens, shares, found.reach)
+        held = Holding(request, self._admitted, found.tokens, shares, found.reach)
+        if self._ends_only and not self._windows.chunked:
+            align = self._search.align
+            held.kept = max(request.prompt_tokens - 1, found.reach) // align * align
+        return held
 
-    def _extend(self, request: Request, held: Holding, computed: int, tokens: int) -> bool:
+    def _extend(self, held: Holding, computed: int, tokens: int) -> bool:
         """Give back what is behind the windows after ``computed`` tokens, and open the blocks of
         ``tokens`` more, if there are enough."""
         pool, end, need = self._pool, computed + tokens, 0
@@ -241,13 +242,13 @@ class HybridCachingAllocator(WindowedAllocator):
         if need:
             pool.take(need)
             self._measure(held, end)
-        self._enter(request, held, end)
+        self._enter(held, end)
         self._count()
         return True
 
     def _count(self) -> None:
         pool, size = self._pool, self.block_size
-        self.reserved = (self.num_blocks - pool.free) * size
+        self.reserved = (self.num_blocks - pool.blank - pool.idle) * size
         self.shared_tokens, self.several_tokens = pool.shared * size, pool.several * size
 
     @property
@@ -274,13 +275,14 @@ class HybridCachingAllocator(WindowedAllocator):
         """``request`` starts to decode."""
         held = self._decodes[request] = self._holdings[request]
         self._owners[~request.id] = request
-        # what its prompt had behind windows
-        held.turn = self._grown if self._windows.number else NEVER
         held.tokens -= self._grown
         self._decoding += 1
         for takes, group in zip(self._takes, self.groups, strict=True):
             takes[held.tokens % group.block] += 1
-        self._returns.add(request, held)
+        held.turn = NEVER
+        if self._windows.number:
+            held.turn = self._grown  # what its prompt had behind windows
+            self._returns.add(held)
 
     def leave(self, request: Request) -> None:
         """``request`` stops growing."""
@@ -292,7 +294,7 @@ class HybridCachingAllocator(WindowedAllocator):
         held.turn = -1
         self._decoding -= 1
         self._measure(held, held.tokens)
-        self._enter(request, held, held.tokens)
+        self._enter(held, held.tokens)
 
     def _measure(self, held: Holding, tokens: int) -> None:
         """A sequence has blocks for ``tokens``."""
@@ -349,33 +351,38 @@ class HybridCachingAllocator(WindowedAllocator):
         """Serve sequences one by one, up to the one admitted as number ``last``, in the next
         iteration; False at the first that lacks blocks. Who is served again gets nothing more."""
         self._apart = grown = self._grown
-        for request, held in sorted(self._decodes.items(), key=lambda item: item[1].number):
+        for held in sorted(self._decodes.values(), key=lambda held: held.number):
             if held.number > last:
                 break
             tokens = held.tokens + grown
             if held.turn > grown and all(tokens % group.block for group in self.groups):
                 continue
             self._measure(held, tokens)
-            self._enter(request, held, tokens)
-            if not self._extend(request, held, tokens, 1):
+            self._enter(held, tokens)
+            if not self._extend(held, tokens, 1):
                 return False
         return True
 
     def _give_back(self, until: int, last: int) -> None:
         """Take back what is behind the windows of those whose turn comes up to the iteration
         ``until``, and in that up to the one admitted as number ``last``."""
-        for request, held in self._returns.due(until, last):
-            tokens = held.tokens + held.turn
+        pool, kinds = self._pool, self._windows.kinds
+        for held in self._returns.due(until, last):
             self._found = None
-            for group, members in self._windows.groups:
-                first = behind(group, tokens)
-                if first <= held.shares[members[0]].first:
+            tokens, longer, shares = held.tokens + held.turn, NEVER, held.shares
+            for size, shown, period, members in kinds:
+                periods = (tokens - shown) // period if tokens > shown else 0
+                if (length := shown + period * (periods + 1)) < longer:
+                    longer = length
+                first = periods * period // size
+                if first <= shares[members[0]].first:
                     continue
-                if first * group.block >= held.entered:  # it would give back what is not entered
-                    self._enter(request, held, tokens)
+                # it would give back what is not entered
+                if first * size >= held.entered and held.entered < held.kept:
+                    self._enter(held, tokens)
                 for member in members:
-                    held.shares[member].give_back_up_to(self._pool, first)
-            held.turn += 1 + self._windows.until_turn(tokens + 1)
+                    shares[member].give_back_up_to(pool, first)
+            held.turn = longer - held.tokens
 
     def growth(self, iterations: int) -> int:
         """The blocks that the next ``iterations`` decode iterations take more than they give back,

@@ -270,7 +270,7 @@ class CachedRuns:
     def evict(self, blocks: int) -> None:
         """Forget ``blocks`` that no request holds, in the order of freeing."""
         self.idle -= blocks
-        queue = self._queue
+        queue, cached = self._queue, self._cached
         run = queue.after
         while blocks:
             size = run.high - run.low
@@ -278,7 +278,11 @@ class CachedRuns:
                 run.high -= blocks
                 break
             blocks -= size
-            self.drop(run)
+            layer = cached[run.text]
+            if layer[0] is run and len(layer) > 1:  # mostly
+                del layer[0]
+            else:
+                self.drop(run)
             run = run.after
         queue.after, run.before = run, queue
 
@@ -346,15 +350,16 @@ class RunPool(CachedRuns):
     def shed(self, run: Run, at: int) -> None:
         """The only one that holds ``run`` gives back its blocks before ``at``: ``split`` and
         ``release`` in one."""
-        low = run.low
+        low, layer, end = run.low, self._cached[run.text], self._queue
         front = Run(run.text, low, at, 0)
         front.age = run.age
         run.above = None
-        layer = self._cached[run.text]
-        place = len(layer) - 1  # mostly the text goes on with this run
-        if layer[place] is not run:
+        place = -1  # mostly the text goes on with this run
+        if layer[-1] is not run:
             layer, place = self._place(run)
         layer.insert(place, front)
         run.low = at
-        front.insert(self._queue.before)
+        before = front.before = end.before
+        front.after = end
+        before.after = end.before = front
         self.idle += at - low

@@ -52,8 +52,10 @@ class HeldStates(Holding):
 
     __slots__ = ("chunk", "flight", "states", "step")
 
-    def __init__(self, number: int, tokens: int, shares: list[HeldBlocks], reach: int) -> None:
-        super().__init__(number, tokens, shares, reach)
+    def __init__(
+        self, request: Request, number: int, tokens: int, shares: list[HeldBlocks], reach: int
+    ) -> None:
+        super().__init__(request, number, tokens, shares, reach)
         self.states: deque[tuple[int, list[Run] | None]] = deque()
         self.chunk = self.flight = self.step = 0
 
@@ -140,32 +142,30 @@ class StateCachingAllocator(HybridCachingAllocator):
             self.gives_back = True
         return enough
 
-    def _hold(self, found: FoundBlocks) -> HeldStates:
+    def _hold(self, request: Request, found: FoundBlocks) -> HeldStates:
         whole, pool = found.lengths[0], self._pool
         attention = HeldBlocks(0, whole)
         attention.runs.extend([(pool.hold(piece), piece[1]) for piece in found.pieces[0]])
-        held = HeldStates(self._admitted, found.tokens, [attention], found.reach)
+        held = HeldStates(request, self._admitted, found.tokens, [attention], found.reach)
         if whole:
             runs = [pool.hold(piece) for (piece,) in found.pieces[1:]]
             held.states.append((whole - 1, runs))
         self.state_tokens += self._states * self.block_size
         return held
 
-    def _extend(self, request: Request, held: Holding, computed: int, tokens: int) -> bool:
+    def _extend(self, held: Holding, computed: int, tokens: int) -> bool:
         assert isinstance(held, HeldStates)
         flight = held.chunk if self._plans_ahead and held.step == self._step - 1 else 0
-        if not self._serve_one(request, held, computed, tokens, flight):
+        if not self._serve_one(held, computed, tokens, flight):
             return False
         held.chunk, held.step = tokens, self._step
         return True
 
-    def _serve_one(
-        self, request: Request, held: HeldStates, computed: int, tokens: int, flight: int
-    ) -> bool:
+    def _serve_one(self, held: HeldStates, computed: int, tokens: int, flight: int) -> bool:
         """Give back the states behind the tokens that are not in ``flight``, and open the blocks of
         ``tokens`` more, if there are enough."""
         pool, size, end = self._pool, self.block_size, computed + tokens
-        self._found = None
+        request, self._found = held.request, None
         self._give_back_up_to(held, (computed - flight - 1) // size)
         share, states = held.shares[0], held.states
         more = -(-end // size) - share.length
@@ -179,14 +179,14 @@ class StateCachingAllocator(HybridCachingAllocator):
             share.length += more
             states.extend([(share.length - taken + each, None) for each in range(taken)])
         if request not in self._decodes:
-            self._enter(request, held, end)
-            self._keep(request, held, computed, end)
+            self._enter(held, end)
+            self._keep(held, computed, end)
         self._count()
         return True
 
-    def _keep(self, request: Request, held: HeldStates, computed: int, end: int) -> None:
+    def _keep(self, held: HeldStates, computed: int, end: int) -> None:
         """Enter those of the states of a chunk in the cache that are to be found again."""
-        size, groups = self.block_size, range(1, 1 + self._states)
+        size, groups, request = self.block_size, range(1, 1 + self._states), held.request
         for tokens in {(request.prompt_tokens - 1) // size * size, held.reach}:
             if not computed < tokens <= end:
                 continue
@@ -241,7 +241,7 @@ class StateCachingAllocator(HybridCachingAllocator):
         held.turn = self._grown
         held.tokens -= self._grown
         self._decoding += 1
-        self._returns.add(request, held)
+        self._returns.add(held)
 
     def leave(self, request: Request) -> None:
         """``request`` stops growing."""
@@ -250,16 +250,16 @@ class StateCachingAllocator(HybridCachingAllocator):
         held.tokens += self._grown
         held.turn = -1
         self._decoding -= 1
-        self._enter(request, held, held.tokens - self.unknown)
+        self._enter(held, held.tokens - self.unknown)
 
     def _serve_until(self, until: int, last: int) -> bool:
         """Serve those whose turn comes up to the iteration ``until``, and in that up to the one
         admitted as number ``last``; False at the first that lacks blocks."""
         size = self.block_size
-        for request, held in self._returns.due(until, last):
+        for held in self._returns.due(until, last):
             assert isinstance(held, HeldStates)
             tokens = held.tokens + held.turn
-            if not self._serve_one(request, held, tokens, 1, held.flight):
+            if not self._serve_one(held, tokens, 1, held.flight):
                 return False
             held.flight = int(self._plans_ahead)
             held.turn += 1 if len(held.states) > 1 else size - tokens % size

@@ -2,87 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 
 from sim.memory.groups import KvGroup, places
 from sim.memory.held_blocks import Holding
-from sim.request import Request
 from sim.specs.window import NEVER
 
 
 class LooksBack:
-    """The windows of some groups: ``number`` in all, ``chunked`` if any of them is. ``groups`` are
-    those that have one, each with its places among all; ``blocks`` is what a request has in all
-    windows at most, with the one in which each begins."""
+    """The windows of some groups: ``number`` in all, ``chunked`` if any of them is. ``blocks`` is
+    what a request has in all windows at most, with the one in which each begins.
 
-    __slots__ = ("_windows", "blocks", "chunked", "groups", "number")
+    ``kinds`` are those of the groups that have one, each with the tokens of its blocks, ``shown``
+    and ``period``, and its places among all. Blocks fall behind it at a length of ``shown`` tokens
+    and one or more periods: a block at a time, or where it is chunked, all of a chunk.
+
+    >>> from sim.specs.window import Window
+    >>> LooksBack([KvGroup(2, Window(33), 16), KvGroup(1, Window(64, chunked=True), 16)]).kinds
+    [(16, 32, 16, [0, 1]), (16, 0, 64, [2])]
+    """
+
+    __slots__ = ("blocks", "chunked", "kinds", "number")
 
     def __init__(self, groups: Sequence[KvGroup]) -> None:
-        self.groups = [each for each in places(groups) if each[0].window is not None]
-        self._windows = [(g.block, g.window) for g, _ in self.groups if g.window is not None]
-        self.number = sum(group.number for group, _ in self.groups)
-        self.chunked = any(window.chunked for _, window in self._windows)
-        shown = [-(-window.size // size) + 1 for size, window in self._windows]
-        self.blocks = sum(
-            group.number * each for (group, _), each in zip(self.groups, shown, strict=True)
-        )
-
-    def until_turn(self, tokens: int) -> int:
-        """Iterations until a decoding sequence of that length gives back a block.
-
-        >>> from sim.specs.window import Window
-        >>> windows = LooksBack([KvGroup(1, Window(17), 16), KvGroup(1, None, 16)])
-        >>> windows.until_turn(32), windows.until_turn(33)
-        (0, 15)
-        """
-        soonest = NEVER
-        for size, window in self._windows:
-            if window.chunked:
-                soonest = min(soonest, -tokens % window.size)
-            else:
-                first = max(tokens, window.size - 1 + size)
-                soonest = min(soonest, first - tokens + (window.size - 1 - first) % size)
-        return soonest
+        self.kinds: list[tuple[int, int, int, list[int]]] = []
+        self.number = self.blocks = 0
+        self.chunked = False
+        for group, members in places(groups):
+            size, window = group.block, group.window
+            if window is None:
+                continue
+            shown, period = (0, window.size) if window.chunked else (window.size - 1, size)
+            self.kinds.append((size, shown, period, members))
+            self.chunked |= window.chunked
+            self.number += group.number
+            self.blocks += group.number * (-(-window.size // size) + 1)
 
 
 class Turns:
-    """When each of those that ``decode`` gives back its next block (``Holding.turn``): in order,
-    and within an iteration as they were admitted."""
+    """When each decoding sequence gives back its next block (``Holding.turn``, which is another one
+    once it stops): in order, and within an iteration as they were admitted."""
 
-    __slots__ = ("_decode", "_entries")
+    __slots__ = ("_entries",)
 
-    def __init__(self, decode: Mapping[Request, Holding]) -> None:
-        self._decode = decode
-        self._entries: list[tuple[int, int, Request]] = []
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, int, Holding]] = []
 
-    def add(self, request: Request, held: Holding) -> None:
-        """``request`` decodes from now on."""
-        if held.turn < NEVER:
-            heappush(self._entries, (held.turn, held.number, request))
+    def add(self, held: Holding) -> None:
+        """A sequence that holds that decodes from now on."""
+        heappush(self._entries, (held.turn, held.number, held))
 
     def next(self) -> int:
         """The next iteration in which one of them gives back a block."""
         entries = self._entries
-        while entries and self._over(entries[0]):
+        while entries and entries[0][2].turn != entries[0][0]:
             heappop(entries)
         return entries[0][0] if entries else NEVER
 
-    def due(self, until: int, last: int) -> Iterator[tuple[Request, Holding]]:
+    def due(self, until: int, last: int) -> Iterator[Holding]:
         """The hits whose turn comes before the iteration ``until``, and in that up to the one that
         was admitted as number ``last``. The caller sets the next turn of each."""
         entries = self._entries
-        while entries and entries[0][:2] <= (until, last):
-            _, number, request = entries[0]
-            if self._over(entries[0]):
+        while entries:
+            turn, number, held = entries[0]
+            if turn >= until and (turn > until or number > last):
+                return
+            if held.turn != turn:
                 heappop(entries)
                 continue
-            held = self._decode[request]
-            yield request, held
-            heapreplace(entries, (held.turn, number, request))
-
-    def _over(self, entry: tuple[int, int, Request]) -> bool:
-        """Whether the sequence of an entry decodes no more, or has been admitted once more."""
-        turn, number, request = entry
-        held = self._decode.get(request)
-        return held is None or held.number != number or held.turn != turn
+            yield held
+            heapreplace(entries, (held.turn, number, held))

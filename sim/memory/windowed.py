@@ -31,6 +31,8 @@ def passed(ring: list[int], grown: int, iterations: int) -> int:
     >>> passed([1, 2, 4, 8], 1, 1), passed([1, 2, 4, 8], 2, 7)
     (8, 22)
     """
+    if iterations == 1:
+        return ring[-grown % len(ring)]
     rounds, rest = divmod(iterations, len(ring))
     last = -grown % len(ring) + 1
     first = last - rest

@@ -36,6 +36,14 @@ class Window(NamedTuple):
         rest = self.size - 1 - context
         return rest if rest > 0 else NEVER
 
+    def bends(self, context: Any) -> Any:
+        """How often ``turns`` came to an end on the way to ``context``: a number or an array.
+
+        >>> Window(4).bends(2), Window(4).bends(9), Window(4, chunked=True).bends(9)
+        (False, True, 2)
+        """
+        return context // self.size if self.chunked else context >= self.size - 1
+
     def seen_by_equals(self, sequences: Any, context: Any) -> Any:
         """Tokens seen by ``sequences`` that hold ``context`` in sum, equally much each: numbers or
         arrays."""

@@ -45,6 +45,26 @@ def test_rows_come_back_to_the_bit() -> None:
     assert kept[100:900][50:60]["time"].tolist() == rows["time"][150:160].tolist()
 
 
+def test_columns_that_say_the_same_take_memory_once() -> None:
+    row = np.dtype(
+        [("start", "f8"), ("decode", "i4"), ("computed", "i4"), ("idle", "i8"), ("end", "f8")]
+    )
+    rows = np.zeros(1000, row)
+    rows["end"] = np.random.default_rng(1).random(1000).cumsum()
+    rows["start"][1:] = rows["end"][:-1]
+    rows["start"][[400, 900]] = rows["end"][400] - 1e-9, -0.0
+    rows["decode"] = rows["computed"] = np.arange(1000) % 200
+    rows["idle"] = 16 * np.arange(3000, 13000, 10) - 16
+    kept = KeptRows(row)
+    kept.add(rows)
+    assert kept.whole().tobytes() == rows.tobytes()
+    assert kept[350:450]["start"].tobytes() == rows["start"][350:450].tobytes()
+    (block,) = kept._blocks
+    assert block["computed"][0] is block["decode"][0]
+    assert block["idle"][0].dtype == np.uint16  # how many times 16
+    assert len(block["start"][1]) == 3  # the first, and those behind a pause
+
+
 FEATURES: dict[str, dict[str, Any]] = {
     "plain": {},
     "windows": {"model": "gpt-oss-20b"},

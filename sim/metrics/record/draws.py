@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from sim.cost import Batches, CostModel, Operator
 from sim.cost.batches import Sizes, TimedPasses
 from sim.cost.power import PowerModel
-from sim.growth.kept_rows import PlanRows
+from sim.growth.kept_rows import BLOCK, PlanRows
 from sim.growth.leaps import SEEN, SEEN_GROWING
 from sim.metrics.record.attribution import waited
+from sim.metrics.record.blocks import blocks
 
 Floats = NDArray[np.float64]
 
@@ -85,6 +86,18 @@ def _drawn(
     """Joules of each plan on one GPU, and the most watts that an iteration of it draws there."""
     times = np.maximum(plans["iterations"].astype(np.float64), 1.0)
     fixed, seconds, read = _amounts(cost, power, plans, batches, times, ran)
+    joules, most = np.empty(len(plans)), np.empty(len(plans))
+    for part in blocks(len(plans), BLOCK):
+        own = _Even(read.first[part], read.growth[part])
+        found = _summed(power, plans[part], times[part], fixed[part], seconds[part], own)
+        joules[part], most[part] = found
+    return joules, most
+
+
+def _summed(
+    power: PowerModel, plans: PlanRows, times: Floats, fixed: Floats, seconds: Floats, read: _Even
+) -> tuple[Floats, Floats]:
+    """``_drawn``, given what one iteration of each plan takes (``_amounts``)."""
     slope = np.where(times > 1, plans["slope"], 0.0)
     whole = np.maximum(plans["end"] - plans["start"] - waited(plans), 0.0)
     first = (whole - slope * (times * (times - 1) / 2)) / times
