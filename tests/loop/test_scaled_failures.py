@@ -164,10 +164,13 @@ def test_outages_that_hit_nothing_are_named() -> None:
         (2, False), (0, True)
     ]  # fmt: skip
     assert (
-        "replica 2 of main at 5 s came to nothing: it comes when it did not serve"
+        "the third replica (2) of main at 5 s came to nothing: it comes when it did not serve"
         in (found["text"])
     )
-    assert "replica 0 of main at 1 h came to nothing: it comes after all was over" in found["text"]
+    assert (
+        "the first replica (0) of main at 1 h came to nothing: it comes after all"
+        in (found["text"])
+    )
 
 
 @pytest.mark.parametrize("leap", [True, False])

@@ -440,8 +440,6 @@ ARGUMENTS = [
              "unknown precision"),
     argument("fit by nan", "fit llama-3.2-1b --gpu l40s --gpu-memory-utilization nan",
              "Invalid value"),
-    argument("fit more than it was made for", "fit llama-3.2-1b --gpu l40s --context 999999",
-             "131,072"),
     argument("fit split by 3", "fit llama-3.2-1b --gpu l40s --tensor-parallel 3",
              "32 attention heads"),
     argument("roofline of no batch", "roofline llama-3.2-1b --gpu l40s --batch 0", "Invalid value"),

@@ -173,7 +173,7 @@ def test_a_context_that_the_file_does_not_state_is_named_as_a_default(tmp_path: 
     told = " ".join(CliRunner().invoke(app, asked).output.split())
     assert "more than the 2,048 tokens" in told
     assert "config.json gives no max_position_embeddings (add the key)" in told
-    assert "--set allow_long_max_model_len=true" in told
+    assert "a scenario takes them with allow_long_max_model_len: true" in told
     long = {"model": str(tmp_path), "max_model_len": 3500}
     with pytest.raises(
         UsageError, match="allow_long_max_model_len: true takes them all the same \\(--set"
