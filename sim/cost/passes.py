@@ -65,18 +65,27 @@ class Operators:
         self._shared, self._groups, self._adapters = shared, groups, adapters
         self._slower, self._factors = deployment.kernel_time, deployment.engine.factors
         self._ranks = deployment.layout.data
-        self._micro = deployment.engine.micro_batch
+        self._micro, self._split = deployment.engine.micro_batch, deployment.layout.split
         self._all_reduces = sum(
             group.layers * (group.attention.all_reduces + group.mlp.all_reduces) for group in groups
         )
 
     def per_token(self, m: Amount) -> list[Operator]:
         """Operators that depend only on the number of tokens in the pass, if all data ranks have as
-        many; of an iteration in micro-batches, the sum over these."""
+        many; of an iteration in micro-batches, the sum over these.
+
+        GPUs that have consecutive layers each work on micro-batches that follow each other: the
+        first goes through all of them, each further one takes the time of one GPU more, as equal
+        parts have it (ggml-org/llama.cpp, pull request 6017)."""
         if self._micro:
             whole, rest = np.divmod(m, self._micro)
             full = [each.often(whole) for each in self._of_pass(float(self._micro))]
             last = [each.often(np.sign(rest)) for each in self._of_pass(rest)]
+            if self._split > 1:
+                cards, several = self._split, whole > 0
+                share = (whole + cards - 1) / (cards * np.maximum(whole, 1))
+                full = [each.slowed(share) for each in full]
+                last = [each.slowed(np.where(several, 1 / cards, 1.0)) for each in last]
             return merged([*full, *last])
         return self._of_pass(m)
 

@@ -28,8 +28,8 @@ class Layout:
     and KV cache of their own, and a copy of all but the experts. ``expert`` groups of GPUs hold
     whole experts each; 1 cuts every expert along its width. The experts of a layer are spread over
     all tensor and data ranks, whichever way, as vLLM does. With a ``split`` as many GPUs have
-    consecutive layers each and work in turn, on one batch: to a pass they are one GPU with the
-    memory of all (llama.cpp's ``--split-mode layer``).
+    consecutive layers each and work in turn: to a pass they are one GPU with the memory of all
+    (llama.cpp's ``--split-mode layer``).
 
     Raises ValueError for numbers that do not go together.
 

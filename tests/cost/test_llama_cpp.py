@@ -21,6 +21,7 @@ from sim.schedulers import Limits, make_scheduler
 from sim.setup import prepare
 from sim.specs.deployment import Deployment
 from sim.specs.engine import GgufKernels
+from sim.specs.layout import Layout
 from sim.specs.precision import GGUF, precision_bytes
 from tests.gpus import data_sheet
 
@@ -112,6 +113,19 @@ def test_an_iteration_reads_the_weights_once_for_each_micro_batch() -> None:
         assert each.seconds == pytest.approx(full[each.name].seconds, rel=1e-12)
 
 
+def test_micro_batches_follow_each_other_through_cards_that_have_layers_each() -> None:
+    """Of two cards the first of 512, 512 and 276 tokens takes both, each further one half of its
+    time more; what is one pass takes as long as on one card."""
+    one = deployed(weights="q4_0")
+    two = replace(one, layout=Layout(split=2))
+    many, full, rest = (operators(one, float(m)) for m in (1300, 512, 276))
+    for name, each in operators(two, 1300.0).items():
+        parts = full[name].seconds + (full[name].seconds + rest[name].seconds) / 2
+        assert each.seconds == pytest.approx(parts, rel=1e-9)
+        assert (each.flops, each.bytes) == (many[name].flops, many[name].bytes)
+    assert operators(two, 276.0) == rest
+
+
 def test_decodes_come_first_and_a_long_prompt_takes_the_rest() -> None:
     found = pool()
     assert (found.limits.max_num_seqs, found.limits.max_num_batched_tokens) == (4, 2048)
@@ -192,7 +206,8 @@ def test_the_command_that_starts_it() -> None:
 
 def test_cards_that_work_in_turn_are_one_with_the_memory_of_all() -> None:
     card = {"model": "qwen3-32b", "fleet": {"gpu": "rtx-3090"}, "max_model_len": 2048}
-    one = load_scenario(BASE | card)
+    short = {**BASE["workload"], "prompt_tokens": 100}  # all of a burst are one micro-batch
+    one = load_scenario(BASE | card | {"workload": short})
     alone, both = (
         sim.simulate(each).summary for each in (one, one.override({"fleet.0.layer_split": 2}))
     )

@@ -86,9 +86,9 @@ class Pool(LimitedSection):
     )
     layer_split: Count = Field(
         default=1,
-        description="GPUs that have consecutive layers each and work in turn, on one batch at a "
-        "time: llama.cpp's --split-mode layer. They give their memory, not their speed. The "
-        "hand-over between them, below 1 % of a pass, is left out.",
+        description="GPUs that have consecutive layers each and work in turn: llama.cpp's "
+        "--split-mode layer. They give their memory to all; only micro-batches of a prompt are on "
+        "several at a time. The hand-over of hidden states between them is left out.",
     )
     data_parallel: Annotated[Count, at_most(1024)] = Field(
         default=1,
