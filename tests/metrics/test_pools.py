@@ -15,11 +15,13 @@ from sim.metrics.bands.confidence import provenance
 from sim.metrics.fleet.energy import pool_energy
 from sim.metrics.record.pools import combined, mean, total
 from sim.metrics.record.run_record import RunRecord
+from sim.metrics.words.slo_text import headroom_sentences
 from sim.pools import PreparedPool
 from sim.result import Result
 from sim.scenario import Scenario, load_scenario
 from sim.setup import Setup, prepare
 from sim.simulation import play, simulate
+from sim.units import show_utilisation
 from sim.workload import build
 from tests.places import VLLM
 
@@ -268,6 +270,10 @@ def test_a_router_that_does_not_look_overloads_the_slower_pool() -> None:
     assert (blind["state"], looking["state"]) == ("overloaded", "stable")
     assert blind["text"].startswith("Overloaded: the router sends one pool more than it can serve")
     assert blind["slo_headroom"] is None
+    (shrink,) = headroom_sentences(blind)
+    less = show_utilisation(1 - 1 / blind["by_pool"][1])
+    assert less in shrink
+    assert shrink.endswith(", or the router to deal more evenly.")
     assert looking["slo_headroom"] == pytest.approx(1 / looking["utilisation"] - 1, rel=1e-3)
 
 

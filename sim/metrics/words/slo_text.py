@@ -247,9 +247,14 @@ PEAK = "its peak"
 
 
 def _limiting(verdict: Mapping[str, Any]) -> tuple[float, float, str]:
-    """The largest share of its own capacity that anything takes, the fleet or a replica of it, the
-    standard error of that share, and what it is of."""
+    """The largest share of its own capacity that anything takes, the fleet, a replica of it, or a
+    pool that the router sends more than that can serve; the standard error of that share, of a pool
+    that of the fleet's; and what it is of."""
     one, whole = verdict.get("busiest_replica"), verdict["utilisation"]
+    pool = max(verdict.get("by_pool") or [0.0])
+    overruled = (verdict.get("headroom") or 0.0) < 0 and pool > whole
+    if overruled and (one is None or pool > one["utilisation"]):
+        return pool, verdict.get("utilisation_error") or 0.0, "one of the pools"
     if one is not None and one["utilisation"] > whole:
         name = f"{replica_name(one['replica'])}, {SENT_MOST},"
         return one["utilisation"], one["utilisation_error"], name
