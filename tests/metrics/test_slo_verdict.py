@@ -360,7 +360,7 @@ def test_a_fleet_whose_replicas_fail_is_swept() -> None:
     missed = {"utilisation": 0.4, "peak_utilisation": 0.4, "slo_headroom": None}
     verdict = missed | {"slo_state": "missed"}
     assert "`infersim find`" in headroom_text(verdict)
-    assert "`infersim find`" in headroom_text(verdict | {"by_pool": [{}, {}]})
+    assert "`infersim find`" in headroom_text(verdict | {"by_pool": [0.5, 0.2]})
     disturbed = headroom_text(verdict | {"disturbed": True})
     assert "`infersim sweep" in disturbed
     assert "find" not in disturbed
