@@ -24,7 +24,7 @@ from sim.scenario.sections.run import Warmup
 from sim.scenario.sections.support import refusal
 from sim.scenario.text.parsing import parse
 from sim.scenario.values import fields
-from sim.scenario.values.readers import Constant, Kind
+from sim.scenario.values.readers import ConstantLaw, Kind
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -212,7 +212,7 @@ def _composed(hint: Any, section: str, key: str, found: _Found) -> _Schema:
 def _constant(hint: Any) -> type[BaseModel] | None:
     """The law ``fixed`` that a value alone stands for; None where it stands for none."""
     marks = get_args(hint)[1:]
-    return next((mark.fixed for mark in marks if isinstance(mark, Constant)), None)
+    return next((mark.fixed for mark in marks if isinstance(mark, ConstantLaw)), None)
 
 
 def _refused_kind(part: Any, section: str, key: str) -> bool:

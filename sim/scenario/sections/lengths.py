@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from sim.scenario.sections.support import Section
 from sim.scenario.values.fields import File, Line, Mean, Positive, Tokens, located, trouble
-from sim.scenario.values.readers import Constant
+from sim.scenario.values.readers import ConstantLaw
 
 Z95 = 1.6448536269514722
 """The standard normal distribution's 95th percentile."""
@@ -109,7 +109,7 @@ class EmpiricalLengths(Section):
 Lengths = Annotated[
     FixedLengths | UniformLengths | LognormalLengths | NormalLengths | EmpiricalLengths,
     Field(discriminator="kind"),
-    Constant(FixedLengths),
+    ConstantLaw(FixedLengths),
 ]
 
 

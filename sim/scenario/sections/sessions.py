@@ -20,7 +20,7 @@ from sim.scenario.values.fields import (
     between,
     trouble,
 )
-from sim.scenario.values.readers import Constant
+from sim.scenario.values.readers import ConstantLaw
 
 MOST_TURNS = 10_000
 """Turns of a session, or requests of a turn, on average and at most: more than any agent takes."""
@@ -59,7 +59,7 @@ class GeometricCount(Section):
 
 
 Counts = Annotated[
-    FixedCount | UniformCount | GeometricCount, Field(discriminator="kind"), Constant(FixedCount)
+    FixedCount | UniformCount | GeometricCount, Field(discriminator="kind"), ConstantLaw(FixedCount)
 ]
 
 
@@ -90,7 +90,7 @@ class LognormalDelay(Section):
 Delays = Annotated[
     FixedDelay | ExponentialDelay | LognormalDelay,
     Field(discriminator="kind"),
-    Constant(FixedDelay),
+    ConstantLaw(FixedDelay),
 ]
 
 

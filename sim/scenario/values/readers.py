@@ -28,7 +28,7 @@ class Before:
         return core_schema.no_info_before_validator_function(self.read, handler(source))
 
 
-class Constant(Before):
+class ConstantLaw(Before):
     """Takes a value alone as the law ``fixed`` of it: the mark of the laws of which that is one.
 
     A number always is one, a text such as ``20s`` where the law reads it.
