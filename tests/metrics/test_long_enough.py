@@ -403,6 +403,17 @@ def test_a_longer_run_that_finds_a_standard_error_more_load_has_settled() -> Non
     assert not unsettled(found)
 
 
+def test_a_share_at_its_target_is_no_matter_of_a_number_of_requests() -> None:
+    verdict = {"slo_doubts": ["chance"], "attainment_low": 0.97, "attainment_high": 0.995}
+    verdict |= {"target": 0.99, "cut": None, "requests_to_decide": 1_000_000}
+    assert deciding(verdict).endswith(" About 1,000,000 requests would decide.")
+    told = deciding(verdict | {"requests_to_decide": 20_000_000})
+    assert "20,000,000" not in told
+    assert told.endswith(
+        " Millions of requests would be needed to decide: the share is at its target."
+    )
+
+
 def test_so_near_the_capacity_no_number_of_requests_is_advised() -> None:
     near = made_up(0.99, 0.005, 20_000, 400.0, STEADY_RATE)
     run = cast(RunRecord, SimpleNamespace(cut=None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.enough.needed_requests import reach_text
+from sim.metrics.enough.needed_requests import MANY, reach_text
 from sim.metrics.load.long_enough import DOUBT, SURE, at_capacity
 from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
 from sim.metrics.texts import SENT_MOST, replica_name
@@ -177,7 +177,9 @@ def deciding(verdict: Mapping[str, Any], ends: Mapping[str, Any] | None = None) 
     elif DoubtKind.CHANCE in doubts:
         text = _by_chance(verdict)
         if count is not None:
-            text += f" About {count:,} requests would decide{how}"
+            told = f"About {count:,} requests would decide{how}"
+            at_target = "Millions of requests would be needed to decide: the share is at its target"
+            text += f" {told if count <= MANY else at_target}"
             text += " at the predicted times." if DoubtKind.BAND in doubts else "."
     else:
         text = ""
