@@ -219,7 +219,8 @@ def _caption(document: Document) -> str:
     sizes = [probe["requests"] for probe in document["probes"]]
     least, most = f"{min(sizes):,}", f"{max(sizes):,}"
     told = f"Loads that were simulated, with {least if least == most else f'{least} to {most}'} "
-    return f"{told}requests" + ", without each user's first two" * document["opening_left_out"]
+    left_out = ", without each user's first two" if document["opening_left_out"] else ""
+    return f"{told}requests{left_out}"
 
 
 def nearest(document: Document) -> tuple[int, ...]:
