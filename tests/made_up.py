@@ -192,6 +192,7 @@ def highest_load() -> Document:
         "first_to_break": "tpot",
         "saturated": 24.0,
         "with_answer": [],
+        "opening_left_out": False,
         "breaks": "First to break: TPOT. Full batches would serve 24 requests/s.",
         "fails_at": 21.0,
         "promises": [PROMISE],

@@ -296,7 +296,15 @@ def batching(
     with plain_errors():
         from calibrate.device import open_device
         from calibrate.engine.explain import trace, view
+        from calibrate.lazy_torch import installed
         from sim import catalog
+
+        if not installed():
+            raise UsageError(
+                "explain batching traces a pass in PyTorch, which is not installed "
+                f"(infersim[calibrate]). Without it, `infersim roofline {model} --gpu h100-sxm "
+                "--full` shows what a batch shares by operator, in the column 'shared'"
+            )
         from sim.terminal.console import stdout
 
         spec = catalog.model(model)

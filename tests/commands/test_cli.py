@@ -478,6 +478,18 @@ def test_slo_missed_matters_only_when_checked() -> None:
     assert run("--check").code == 0
 
 
+def test_explain_batching_without_pytorch_names_what_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("calibrate.lazy_torch.installed", lambda: False)
+    refused = infersim("explain", "batching", "qwen3-8b")
+    assert refused.code == 2
+    command = "infersim roofline qwen3-8b --gpu h100-sxm --full"
+    assert f"`{command}`" in " ".join(refused.err.split())
+    shown = infersim(*command.split()[1:])
+    assert "shared" in shown.out
+
+
 def test_check_does_not_pass_what_a_longer_run_would_miss() -> None:
     overload = ["--set", "workload.arrivals.rate=2000", "--set", "slo.ttft=60s"]
     done = run(*overload, "--check")

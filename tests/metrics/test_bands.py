@@ -166,6 +166,20 @@ def test_a_band_says_which_runs_it_rests_on(changes: dict[str, str], words: str)
     )
 
 
+def test_usual_bias_is_explained_and_a_relative_named() -> None:
+    """The bias by the value where measurements are expected, at the prediction none."""
+    result = simulate(CHAT.override({"fleet.0.gpu": "rtx-3090"}))
+    band = result.summary["infersim"]["error_band"]
+    assert band["basis"].endswith(" Kernels are timed as on the rtx-pro-6000.")
+    centre = reach("mean_tpot_ms", question(result.record)).centre
+    side = "above" if centre > 0 else "below"
+    told = f"Usual bias: measured times mostly lie {side} such predictions, by "
+    assert f"{told}{abs(math.expm1(centre)):.0%}." in band["text"]
+    assert "usual bias" in band["parts"]
+    own = simulate(CHAT).summary["infersim"]["error_band"]
+    assert "timed as on" not in own["basis"] + own["text"]
+
+
 def test_a_gpu_without_attention_has_a_note() -> None:
     chat = load_scenario("scenarios/chat.yaml").override({"run.requests": 5})
     changes = {"fleet.0.gpu": "mi300x", "precision.weights": "fp8-block"}

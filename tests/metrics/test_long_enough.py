@@ -21,6 +21,7 @@ from sim.metrics.enough.doubts import DoubtFacts
 from sim.metrics.load.long_enough import (
     enough_of_all,
     enough_requests,
+    holds_without_start,
     may_be_too_much,
     relaxation,
     too_much,
@@ -33,7 +34,7 @@ from sim.metrics.record.queues import Drift
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.repetitions import combine
 from sim.metrics.states import DoubtKind, SloState
-from sim.metrics.words.slo_text import headroom_text, slo_text
+from sim.metrics.words.slo_text import deciding, headroom_text, slo_text
 from sim.result import Result, simulate
 from sim.scenario import load_scenario
 from sim.scenario.sections.arrivals import Arrivals, DiurnalArrivals, PoissonArrivals
@@ -376,6 +377,7 @@ def test_late_requests_may_all_have_come_after_the_start(
         "slo_state": "met",
         "slo_doubts": [],
         "limits": {"ttft": {}},
+        "attainment": 0.995,
         "attainment_low": low,
         "target": 0.99,
     }
@@ -386,3 +388,43 @@ def test_late_requests_may_all_have_come_after_the_start(
     assert not unsettled(found)
     told = doubts.slo_verdict(cast(Any, run), found, None)
     assert told["slo_state"] == state
+    if state == "too close to call":  # as long as asked for, if the share stays what it is
+        enough = told["requests_to_decide"]
+        narrower = 0.995 - (0.995 - low) * (1000 / enough) ** 0.5
+        assert holds_without_start(narrower, 0.99, relaxation(found) / enough)
+
+
+def test_a_longer_run_that_finds_a_standard_error_more_load_has_settled() -> None:
+    load = made_up(0.9, 0.015, 4000, 160.0, STEADY_RATE)
+    enough = enough_of_all(load)
+    assert enough is not None
+    found = made_up(0.915, 0.003, enough, 160.0 * 0.1 / 0.085, STEADY_RATE)
+    assert relaxation(found) > 1.3 * relaxation(load)
+    assert not unsettled(found)
+
+
+def test_a_share_at_its_target_is_no_matter_of_a_number_of_requests() -> None:
+    verdict = {"slo_doubts": ["chance"], "attainment_low": 0.97, "attainment_high": 0.995}
+    verdict |= {"target": 0.99, "cut": None, "requests_to_decide": 1_000_000}
+    assert deciding(verdict).endswith(" About 1,000,000 requests would decide.")
+    told = deciding(verdict | {"requests_to_decide": 20_000_000})
+    assert "20,000,000" not in told
+    assert told.endswith(
+        " Millions of requests would be needed to decide: the share is at its target."
+    )
+
+
+def test_so_near_the_capacity_no_number_of_requests_is_advised() -> None:
+    near = made_up(0.99, 0.005, 20_000, 400.0, STEADY_RATE)
+    run = cast(RunRecord, SimpleNamespace(cut=None))
+    facts = DoubtFacts(run, near, None, {"slo_state": SloState.OPEN})
+    assert {(each.kind, each.needs) for each in doubts.doubts(facts)} == {(DoubtKind.LENGTH, None)}
+    verdict = {"slo_doubts": ["length"], "requests_to_decide": None, "slo_met": True}
+    verdict |= {"utilisation": 0.99, "utilisation_error": 0.005, "cut": None}
+    assert deciding(verdict) == (
+        " The run is too short to tell, and a longer one may be too: the traffic is within 2% of "
+        "the capacity, which is not known more closely."
+    )
+    vague = deciding(verdict | {"utilisation_error": 0.02, "requests_to_decide": 50_000})
+    assert "2%" not in vague
+    assert vague.endswith("Simulate 50,000 requests or more.")

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from sim import catalog
 from sim.cli import app
 from sim.cost import Deployment
+from sim.planning.answers.roofline import EMPTY
 from sim.planning.rooflines import TILES, roofline_document
 from sim.specs.layout import Layout
 from sim.units import show_bytes
@@ -253,6 +254,14 @@ def test_a_roofline_says_which_heads_are_padded(model: str) -> None:
 
     assert "tiles of 64: the 16 of each GPU take as long as 64 would" in notes(8)
     assert "tiles" not in notes(2)  # 64 heads
+
+
+@pytest.mark.parametrize(("gpu", "named"), [("h100-sxm", True), ("l40s", False)])
+def test_a_roofline_explains_tiles_where_it_names_them(gpu: str, named: bool) -> None:
+    lines = infersim(f"roofline llama-3.1-8b --gpu {gpu}").stdout.splitlines()
+    assert [line for line in lines if line.startswith("tiles: ")] == [EMPTY] * named
+    assert ("(tiles)" in " ".join(lines)) == named
+    assert len(EMPTY) <= 88
 
 
 def test_a_roofline_shows_both_cases_of_cards_on_pcie() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from sim.errors import UsageError
 from sim.metrics.slo.objectives import slo_objectives
+from sim.planning.answers.find import probes
 from sim.planning.fleet.choose import to_plan
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document
@@ -15,6 +16,7 @@ from sim.planning.load.finder import LOWEST, Finder, Guess
 from sim.planning.points.wording import nearest_promise, promise_name
 from sim.terminal.console import as_text
 from tests.answers import find_view
+from tests.made_up import highest_load
 from tests.planning_fixtures import small
 
 pytestmark = pytest.mark.usefixtures("brief_answers")
@@ -94,3 +96,13 @@ def test_a_scaled_fleet_is_refused_before_layouts_are_tried() -> None:
     scaled = small(fleet={"gpu": "h100-sxm", "replicas": {"min": 1, "max": 3}})
     with pytest.raises(UsageError, match="give a number here"):
         to_plan(scaled)
+
+
+def test_the_table_of_loads_says_of_how_many_requests_their_shares_are() -> None:
+    found = {**highest_load(), "opening_left_out": False}
+    assert probes(found).caption == "Loads that were simulated, with 3,000 requests"
+    first, *others = found["probes"]
+    found |= {"probes": [{**first, "requests": 48_000}, *others], "opening_left_out": True}
+    told = "Loads that were simulated, with 3,000 to 48,000 requests, without each user's first two"
+    assert probes(found).caption == told
+    assert len(told) <= 88

@@ -926,7 +926,7 @@ def test_a_fleet_without_a_replica_is_judged_as_a_run_of_what_is_left_is(survive
     (best,) = found.best
     made = document(found)
     table = by_card(made)
-    assert table.columns[-1].title == "1 replica down"
+    assert table.columns[-2].title == "1 replica down"
     assert ", else at 200 requests/s" in table.caption
     left = {**made["fleets"][0]["settings"], "fleet.replicas": best.sized.replicas - 1}
     run = simulate(found.scenario.override({**left, "run.requests": 8000})).shown
@@ -934,7 +934,7 @@ def test_a_fleet_without_a_replica_is_judged_as_a_run_of_what_is_left_is(survive
     word = "holds" if verdict["slo_met"] else "fails"
     if verdict["slo_state"] == "too close to call":
         word = f"{word}, unsure" if verdict["slo_doubts"] == ["band"] else "too close to call"
-    assert table.rows[0][-1].text == word
+    assert table.rows[0][-2].text == word
     assert {"h": "hold 200", "f": "do not hold", "t": "too close to call at 200"}[word[0]] in (
         made["survive"]["text"][0]
     )
@@ -963,6 +963,7 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
         "usd_per_month": 7300.0,
         "trust": "sure",
         "one_down": "holds",
+        "rate_of_a_replica": 20.0,
     }
     dear = {**one, "usd_per_hour": 12.0, "usd_per_month": 8760.0}
     other = {**dear, "precision": "fp8"}
@@ -983,11 +984,19 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
     ]
     table = by_card({**made, "sized": [dear, cheap, other, alone], "rejected": rejected})
     assert [[cell.text for cell in row] for row in table.rows] == [
-        ["h100-sxm", "4 x 2 GPUs", "7,300", *_latencies(cheap), "sure", "holds"],
-        ["h100-sxm", "4 x 2 GPUs, fp8", "8,760", *_latencies(other), "likely", "fails"],
-        ["h100-sxm", "1 x 2 GPUs, int4", "8,760", *_latencies(other), "likely", "none left"],
-        ["l4", "none in fp8: TTFT missed", "-", "-", "-", "-", "-"],
-        ["l40s", "none in fp8: more expensive", "from 2,190", "-", "-", "-", "-"],
+        ["h100-sxm", "4 x 2 GPUs", "7,300", *_latencies(cheap), "sure", "holds", "~5 x 2"],
+        ["h100-sxm", "4 x 2 GPUs, fp8", "8,760", *_latencies(other), "likely", "fails", "~24 x 2"],
+        [
+            "h100-sxm",
+            "1 x 2 GPUs, int4",
+            "8,760",
+            *_latencies(other),
+            "likely",
+            "none left",
+            "~24 x 2",
+        ],
+        ["l4", "none in fp8: TTFT missed", "-", "-", "-", "-", "-", "-"],
+        ["l40s", "none in fp8: more expensive", "from 2,190", "-", "-", "-", "-", "-"],
     ]
 
 

@@ -166,6 +166,7 @@ GOOD = [
     ("workload.arrivals", {"kind": "burst"}),
     ("workload.arrivals", {"kind": "closed", "concurrency": 3, "think_time": "2s"}),
     ("workload.prompt_tokens", 4000),
+    ("workload.prompt_tokens", "4000"),
     ("workload.output_tokens", 1),
     ("kv_cache.swap_space", "0GiB"),
     ("kv_cache.num_gpu_blocks", "4_096"),
@@ -201,8 +202,10 @@ BAD = [
     ("workload.arrivals.cv", 2),
     ("workload.prompt_tokens", 0),
     ("workload.prompt_tokens", 4000.5),
-    ("workload.prompt_tokens", "4000"),
+    ("workload.prompt_tokens", "many"),
     ("workload.output_tokens", True),
+    ("workload.sessions", {"turns": 0}),
+    ("workload.sessions", {"turns": 4, "think_time": "soon"}),
     ("kv_cache.swap_space", "4XB"),
     ("scheduler.max_num_seqs", 0),
     ("scheduler.max_num_seqs", 1.5),
@@ -230,14 +233,41 @@ def test_what_the_loader_reads_is_valid(key: str, value: Any) -> None:
     assert accepts(SCHEMA, changed(key, value))
 
 
-@pytest.mark.parametrize("key", ["workload.prompt_tokens", "workload.output_tokens"])
-def test_a_whole_number_alone_is_the_length_of_all_requests(key: str) -> None:
-    alone = load_scenario(changed(key, 4000))
-    assert (
-        alone.resolved() == load_scenario(changed(key, {"kind": "fixed", "value": 4000})).resolved()
-    )
-    again = alone.override({key: 300})
-    assert again.resolved()["workload"][key.partition(".")[2]] == {"kind": "fixed", "value": 300}
+SESSIONS = {"turns": {"kind": "geometric", "mean": 4}, "think_time": None}
+IN_SESSIONS = ("turns", "think_time", "tool_delay", "branches")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("workload.prompt_tokens", "workload.output_tokens"),
+        *(f"workload.sessions.{each}" for each in IN_SESSIONS),
+    ],
+)
+def test_a_number_alone_is_a_constant_wherever_a_law_may_stand(key: str) -> None:
+    data = changed("workload.sessions", SESSIONS)
+    scenario = load_scenario(data).override({key: 7})
+    law = {"kind": "fixed", "value": 7}
+    assert scenario.resolved() == load_scenario(data).override({key: law}).resolved()
+
+
+def test_every_law_with_a_constant_takes_it_alone() -> None:
+    """Every key of the schema that offers ``kind: fixed`` offers its value too: those of the test
+    above, and no other key."""
+    laws = {
+        name: each["properties"]["value"]["$ref"]
+        for name, each in SCHEMA["$defs"].items()
+        if each.get("properties", {}).get("kind") == {"const": "fixed"}
+    }
+    found = set()
+    for section in SCHEMA["$defs"].values():
+        for key, schema in section.get("properties", {}).items():
+            refs = [each.get("$ref", "") for each in schema.get("anyOf", ())]
+            for ref in refs:
+                if (name := ref.rpartition("/")[2]) in laws:
+                    assert laws[name] in refs, key
+                    found.add(key)
+    assert found == {"prompt_tokens", "output_tokens", *IN_SESSIONS}
 
 
 @pytest.mark.parametrize(("key", "value"), BAD)

@@ -11,7 +11,7 @@ from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured import ALIKE
 from sim.cost.measured_experts import fit_for
-from sim.metrics.bands.bands import Question, reach, shares, with_longer
+from sim.metrics.bands.bands import LEAN, Question, reach, shares, with_longer
 from sim.metrics.record.attribution import Attribution
 from sim.metrics.record.links import OpenLinks
 from sim.specs.experts import MixtureOfExperts
@@ -44,7 +44,7 @@ def error_band(
     (``throughput``, ``ttft`` and ``tpot`` alike) and of 50 % (``half``), and what each part of the
     band comes to alone (``parts``). The wider side of the band of token times counts on both.
     With ``links`` that are open, ``slower`` is how far they may be longer. ``basis`` says what was
-    compared, and ``text`` also what follows."""
+    compared, and on which GPU kernels were timed if on a relative; ``text`` also what follows."""
     total = attribution.seconds
     if not total:
         empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
@@ -58,10 +58,14 @@ def error_band(
     known = attribution.measured / kernels if kernels > 0 else 0.0
     measured = 0.0 if at.relative else known
     where = f" on the {at.relative}, whose kernels these are" if at.relative else ""
+    timed = f" Kernels are timed as on the {at.relative}." if at.relative else ""
     basis, follows = _compared(math.expm1(slower), at)
     alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
     text = f"{basis}: {follows}, and within {half:.0%} in five of ten" if follows else basis
     text += f" ({alone})."
+    if parts.get(LEAN, 0.0) >= 0.005:
+        off, side = abs(math.expm1(usual.centre)), "above" if usual.centre > 0 else "below"
+        text += f" Usual bias: measured times mostly lie {side} such predictions, by {off:.0%}."
     if links is not None:
         text += (
             f" Nothing says whether the cards reach each other over PCIe: if they do not as "
@@ -75,7 +79,7 @@ def error_band(
         "measured": measured,
         "parts": parts,
         **({"slower": math.expm1(slower)} if slower > widest else {}),
-        "basis": f"{basis}.",
+        "basis": f"{basis}.{timed}",
         "text": text
         + f" {known:.0%} of the kernel time is in shapes that were measured{where}."
         + (AT_A_RATE if at.driven == "online" else ""),

@@ -17,7 +17,10 @@ from sim.loop.recorder import UNFINISHED
 from sim.metrics.latency.intervals import share_interval
 from sim.metrics.load.long_enough import (
     SURE,
+    ShareInTime,
+    at_capacity,
     enough_of_all,
+    enough_without_start,
     grows_at_its_end,
     holds_without_start,
     is_near,
@@ -38,6 +41,9 @@ from sim.metrics.states import DoubtKind, SloState, is_apart
 
 YOUNG = "sessions are still young"
 """The subject of the last of the ``RULES``."""
+
+EMPTY = "the fleet was empty at the start"
+"""The subject of the rule on runs that have not settled, or whose start may hide late requests."""
 
 
 class Doubt(NamedTuple):
@@ -125,7 +131,7 @@ RULES: tuple[tuple[DoubtKind, str, Callable[[DoubtFacts], bool]], ...] = (
     (DoubtKind.LOAD, "more arrives than the fleet serves", lambda of: too_much(of.load)),
     (DoubtKind.LOAD, "a replica gets more than it serves", lambda of: too_much_for_one(of.load)),
     (DoubtKind.LENGTH, "an overload would not show yet", lambda of: too_short(of.load)),
-    (DoubtKind.LENGTH, "the fleet was empty at the start", _empty_start),
+    (DoubtKind.LENGTH, EMPTY, _empty_start),
     (DoubtKind.LENGTH, "the peak of the day was still to come", _before_the_peak),
     (DoubtKind.LENGTH, "a trace ends while its queue grows", lambda of: grows_at_its_end(of.load)),
     (DoubtKind.LENGTH, "the busiest part is cut off", lambda of: of.cut),
@@ -136,8 +142,12 @@ RULES: tuple[tuple[DoubtKind, str, Callable[[DoubtFacts], bool]], ...] = (
 
 def doubts(facts: DoubtFacts) -> list[Doubt]:
     """Why requests that come later may fare worse than those of a run, the gravest first."""
-    enough = enough_of_all(facts.load)
+    load = facts.load
+    enough = None if at_capacity(load.utilisation, load.error) else enough_of_all(load)
     found = [Doubt(kind, about, enough) for kind, about, applies in RULES if applies(facts)]
+    if enough is not None and facts.met and EMPTY in [each.about for each in found]:
+        needs = max(enough_without_start(load, each) for each in _shares(facts.slo))
+        found = [each._replace(needs=max(enough, needs)) for each in found]
     young = usual(facts.run) if found and found[-1].about == YOUNG else None
     if young is not None:
         found[-1] = found[-1]._replace(needs=max(enough or 0, young.enough))
@@ -158,12 +168,21 @@ def _judged(run: RunRecord, load: Load | None) -> dict[str, Any]:
 
 def _without_start(load: Load, slo: Mapping[str, Any]) -> bool:
     """Whether the SLO would be met even if none of its late requests had come at the start."""
-    apart = [limit for name, limit in slo["limits"].items() if is_apart(name)]
-    shares = [(limit["low"], limit["target"]) for limit in apart]
-    if len(apart) < len(slo["limits"]):
-        shares.append((slo["attainment_low"], slo["target"]))
     start = relaxation(load) / len(load.arrived)
-    return all(target == 1 or holds_without_start(low, target, start) for low, target in shares)
+    return all(
+        each.target == 1 or holds_without_start(each.low, each.target, start)
+        for each in _shares(slo)
+    )
+
+
+def _shares(slo: Mapping[str, Any]) -> list[ShareInTime]:
+    """The shares that decide an SLO: of its limits with a percentile of their own, and of those
+    that hold together."""
+    apart = [limit for name, limit in slo["limits"].items() if is_apart(name)]
+    shares = [ShareInTime(each["attainment"], each["low"], each["target"]) for each in apart]
+    if len(apart) < len(slo["limits"]):
+        shares.append(ShareInTime(slo["attainment"], slo["attainment_low"], slo["target"]))
+    return shares
 
 
 def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> bool:

@@ -15,6 +15,10 @@ from sim.metrics.record.cut_short import requests_of_curve
 from sim.metrics.record.run_record import RunRecord
 from sim.scenario.sections.arrivals import ClosedArrivals, DiurnalArrivals, RampArrivals
 
+MANY = 1_000_000
+"""Requests beyond which the number that would decide is not worth stating: it is an estimate from
+how near a share is to its target, which chance moves too."""
+
 
 def reach(run: RunRecord) -> dict[str, Any] | None:
     """The facts of a run for ``reach_text``; None where ``run.requests`` alone sets how many

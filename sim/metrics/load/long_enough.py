@@ -10,6 +10,8 @@ behind (``relaxation``).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 from sim.metrics.latency.intervals import rounded_up
 from sim.metrics.load.stability import Load
@@ -122,6 +124,53 @@ def holds_without_start(low: float, target: float, start: float) -> bool:
     return start < 1 and (1 - low) / (1 - start) <= 1 - target
 
 
+def at_capacity(utilisation: float, error: float) -> bool:
+    """Whether a load is so near the capacity that no length of a run tells on which side it is:
+    within ``DOUBT``, by which a utilisation is off however long the run, and known so closely.
+
+    >>> at_capacity(0.99, 0.005), at_capacity(0.99, 0.02), at_capacity(0.97, 0.005)
+    (True, False, False)
+    """
+    return abs(1 - utilisation) <= DOUBT and SURE * error <= DOUBT
+
+
+def _at_more(load: Load) -> Load:
+    """The load at a utilisation larger by its standard error, as far as ``DOUBT`` below 1: a longer
+    run may find that one, and is then to be as long as it needs. Requests in the fleet grow as
+    1 / (1 - u) (``relaxation``)."""
+    most = min(load.utilisation + load.error, 1 - DOUBT)
+    if most <= load.utilisation:
+        return load
+    grown = (1 - load.utilisation) / (1 - most)
+    return replace(load, utilisation=most, present=load.present * grown)
+
+
+class ShareInTime(NamedTuple):
+    """The ``share`` of requests within a limit, the ``low`` end of its interval, and its
+    ``target``."""
+
+    share: float
+    low: float
+    target: float
+
+
+def enough_without_start(load: Load, found: ShareInTime) -> int:
+    """Requests with which ``holds_without_start`` holds for a limit that is met, if its share stays
+    what it is and the interval narrows with the square root of the length; 0 where no interval is
+    narrow enough."""
+    first, start = len(load.arrived), relaxation(load)
+    if found.share <= found.target:
+        return 0
+    needed = float(max(first, math.ceil(start) + 1))
+    while not holds_without_start(
+        found.share - (found.share - found.low) * math.sqrt(first / needed),
+        found.target,
+        start / needed,
+    ):
+        needed *= 2
+    return _generous(needed)
+
+
 def enough_of_all(load: Load) -> int | None:
     """Requests with which a longer run would settle a ``doubt``; None for a trace, which has no
     more of its own kind."""
@@ -130,7 +179,7 @@ def enough_of_all(load: Load) -> int | None:
         return None
     enough = enough_requests(load)
     if is_near(load) and not too_short(load):
-        enough = _generous(ADVISED * relaxation(load) / math.sqrt(2))
+        enough = _generous(ADVISED * relaxation(_at_more(load)) / math.sqrt(2))
     if enough < SPARE * len(load.arrived):
         enough = _generous(SPARE * len(load.arrived))
     if law.kind == "diurnal":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.enough.needed_requests import reach_text
-from sim.metrics.load.long_enough import SURE
+from sim.metrics.enough.needed_requests import MANY, reach_text
+from sim.metrics.load.long_enough import DOUBT, SURE, at_capacity
 from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
 from sim.metrics.texts import SENT_MOST, replica_name
 from sim.units import many, show_number, show_share, show_time, show_utilisation
@@ -177,7 +177,9 @@ def deciding(verdict: Mapping[str, Any], ends: Mapping[str, Any] | None = None) 
     elif DoubtKind.CHANCE in doubts:
         text = _by_chance(verdict)
         if count is not None:
-            text += f" About {count:,} requests would decide{how}"
+            told = f"About {count:,} requests would decide{how}"
+            at_target = "Millions of requests would be needed to decide: the share is at its target"
+            text += f" {told if count <= MANY else at_target}"
             text += " at the predicted times." if DoubtKind.BAND in doubts else "."
     else:
         text = ""
@@ -207,12 +209,17 @@ def _too_short(verdict: Mapping[str, Any], doubts: Sequence[str]) -> str:
     """Why the requests so far say little of those that come later."""
     if DoubtKind.LOAD in doubts:
         return "More arrives than full batches serve: a longer run would miss it."
+    error, top = (verdict.get(key) or 0.0 for key in ("utilisation_error", "peak_utilisation"))
+    if at_capacity(verdict["utilisation"] or 0.0, error):
+        return (
+            f"The run is too short to tell, and a longer one may be too: the traffic is within "
+            f"{DOUBT:.0%} of the capacity, which is not known more closely."
+        )
     if (verdict["utilisation"] or 0.0) > 1:
         return (
             "More seems to arrive than full batches serve, so a longer run would miss it; this one "
             "is too short to tell."
         )
-    error, top = (verdict.get(key) or 0.0 for key in ("utilisation_error", "peak_utilisation"))
     if max((verdict["utilisation"] or 0.0) + SURE * error, top) >= 1:
         return "The run is too short to tell: the traffic may be more than full batches serve."
     return (

@@ -286,5 +286,5 @@ def _opening(run: RunRecord, attainment: float | None) -> str:
     return (
         f" All {arrivals.concurrency:,} users begin at once: without the first two requests of "
         f"each, {show_share(share, run.scenario.slo.attainment)} of requests are within the SLO. "
-        f"`infersim find` counts only those, and so does run.warmup={first}."
+        f"`infersim find` counts only those, in longer runs; run.warmup={first} does so here."
     )

@@ -44,6 +44,11 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Whether the other replicas hold the rate asked for, without headroom: unsure where one "
         "end of the error band says otherwise, too close to call where chance leaves it open.",
     ),
+    "twice_the_load": Definition(
+        "Twice the load",
+        "The replicas, by the GPUs of each, that twice the load with its headroom takes if each "
+        "holds as much as one of this fleet does. Worked out, not simulated.",
+    ),
     "binds": Definition(
         "Breaks first", "The limit that breaks first when more load comes than the fleet holds."
     ),

@@ -210,8 +210,17 @@ def probes(document: Document) -> Table:
         Column("Requests in each", on_terminal=runs, in_brief=False),
     )
     rows = tuple(_row(probe) for probe in document["probes"])
-    caption = "Loads that were simulated"
-    return Table("probes", caption, columns, rows, shown=nearest(document))
+    return Table("probes", _caption(document), columns, rows, shown=nearest(document))
+
+
+def _caption(document: Document) -> str:
+    """How many requests the runs of a load had, and which of them do not count: both why its share
+    is not that of one `infersim run`."""
+    sizes = [probe["requests"] for probe in document["probes"]]
+    least, most = f"{min(sizes):,}", f"{max(sizes):,}"
+    told = f"Loads that were simulated, with {least if least == most else f'{least} to {most}'} "
+    left_out = ", without each user's first two" if document["opening_left_out"] else ""
+    return f"{told}requests{left_out}"
 
 
 def nearest(document: Document) -> tuple[int, ...]:

@@ -170,7 +170,7 @@ def by_card(document: Document) -> Table:
     columns = (
         Column("GPU", False),
         Column("Best fleet", False, fold=2),
-        Column("USD a month", definition="plan_cost"),
+        Column("USD/month", definition="plan_cost"),
         *latency_columns(document),
         Column("How sure", False, "error_band"),
         Column(
@@ -178,9 +178,11 @@ def by_card(document: Document) -> Table:
             False,
             "one_down",
         ),
+        Column("At 2x", False, "twice_the_load"),
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
-    caption = f"By card and format: latencies {under(document)}, else at {wanted(document)}"
+    loaded = f"latencies under {load_text(document['target'])} with headroom"
+    caption = f"By card and format: {loaded}, else at {wanted(document)}"
     return Table("cards", caption, columns, tuple(rows), most=CARDS)
 
 
@@ -194,7 +196,15 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
             *slo_latencies(each),
             text(each["trust"]),
             text(each["one_down"] or "none left"),
+            text(_twice(each, document["target"])),
         )
+
+
+def _twice(fleet: Mapping[str, Any], target: float) -> str:
+    """The replicas, by the GPUs of each, that twice the ``target`` load takes if each of them holds
+    as much as one of this ``fleet``."""
+    replicas = math.ceil(2 * target / fleet["rate_of_a_replica"])
+    return f"~{replicas:,} x {fleet['gpus'] // fleet['replicas']}"
 
 
 def _of_gpus(fleet: Mapping[str, Any]) -> str:
@@ -224,7 +234,7 @@ def _cards_that_do_not(document: Document) -> Iterator[tuple[Cell, ...]]:
         least = Cell("-" if month is None else f"from {month:,.0f}", month, priced=each["gpu"])
         form = "" if each["precision"] is None else f" in {each['precision']}"
         reason = f"none{form}: {each['reason']}"
-        yield (text(each["gpu"]), text(reason), least, *(text("-"),) * 4)
+        yield (text(each["gpu"]), text(reason), least, *(text("-"),) * 5)
 
 
 def _named(fleet: Mapping[str, Any]) -> tuple[Cell, Cell]:

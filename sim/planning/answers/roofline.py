@@ -24,7 +24,7 @@ BYTES: Scale = [(unit, 2.0 ** (10 * i)) for i, unit in enumerate(("B", "KiB", "M
 
 TIME: Scale = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
 
-EMPTY = "tiles: a kernel computes whole tiles of rows, and a small batch fills few of them."
+EMPTY = "tiles: kernels compute whole tiles of rows, also one that a batch leaves mostly empty."
 
 BOUND = (
     "Memory-bound: operators bound by 'memory' take longer in all than those bound by 'compute' or "
@@ -45,8 +45,8 @@ def parts(d: Deployment, document: Document) -> Iterator[Part]:
     yield Lines((*_memory_bound(document), *([BOUND] if fits(document) else [])), "")
     yield Lines(tuple(document["notes"]), "warn")
     yield from (_operators(each, fits(document)) for each in document["passes"])
-    if any(row["bound_by"] == TILES for each in document["passes"] for row in each["operators"]):
-        yield Lines((f"{EMPTY}\n",), "")
+    bounds = [row["bound_by"] for each in document["passes"] for row in each["operators"]]
+    yield Lines(_tiles([*_memory_bound(document), *bounds]), "")
     yield Lines((SHARING,), "")
 
 
@@ -55,6 +55,7 @@ def first_parts(d: Deployment, document: Document) -> Iterator[Part]:
     yield _title(d, document)
     yield Lines(_memory_bound(document), "")
     yield _passes(document)
+    yield Lines(_tiles([*_memory_bound(document), *map(_bounds, document["passes"])]), "")
     yield Lines(tuple(document["notes"]), "warn")
 
 
@@ -114,6 +115,11 @@ def _memory_bound(document: Document) -> tuple[str, ...]:
         do = "do" if products.startswith("stop") else "are"
         return (f"Decoding {whole}; so {do} its matrix products.",)
     return (f"Decoding {whole}. Its matrix products {products}.",)
+
+
+def _tiles(told: Sequence[str]) -> tuple[str, ...]:
+    """What tiles are, where one of the texts that are ``told`` names them; empty elsewhere."""
+    return (EMPTY,) * any(TILES in each for each in told)
 
 
 def _formats(d: Deployment) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.metrics.bands.trust import Trust
+from sim.metrics.enough.needed_requests import MANY
 from sim.metrics.states import DoubtKind, State
 from sim.metrics.texts import SENT_MOST, replica_name
 from sim.planning.load.probe import MOST
@@ -21,9 +22,6 @@ from sim.units import many, show_load, show_time
 
 Document = Mapping[str, Any]
 """The answer of ``find``, as in its JSON."""
-
-MANY = 1_000_000
-"""Requests to decide a load beyond which their number is not worth stating."""
 
 
 def sentences(document: Document) -> list[str]:

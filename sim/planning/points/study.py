@@ -17,7 +17,7 @@ from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.points import Outcome, Point, Settings
 from sim.scenario import Scenario
 from sim.schedulers import RequestLevel, Static
-from sim.units import show_number
+from sim.units import show_number, show_time
 from sim.version import version
 
 Tell = Callable[[int, int], None]
@@ -105,9 +105,22 @@ def padding_text(summary: Summary) -> str:
 
 
 def paddings(told: Sequence[tuple[str, Summary]]) -> str:
-    """``padding_text`` of the first run of each label that pads; empty where none does."""
-    padded = {label: padding_text(summary) for label, summary in reversed(told)}
-    return " ".join(f"{label}: {text}" for label, text in reversed(padded.items()) if text)
+    """What an iteration of the first run of each label decodes, and how long it takes, if one of
+    them is of batches that are served whole; empty where none is."""
+    first = dict(reversed(told))
+    if not any(map(padding_text, first.values())):
+        return ""
+    batches = [
+        f"{show_number(batch['mean_decode_batch'])} of {show_number(batch['mean_running'])} "
+        f"in {show_time(batch['mean_iteration_ms'] / 1e3)} ({label})"
+        for label, summary in reversed(first.items())
+        if (batch := summary["infersim"]["batch"])["mean_iteration_ms"]
+    ]
+    return (
+        f"On average an iteration decodes so many sequences of its batch: {', '.join(batches)}. A "
+        "batch served whole waits for its longest answer; a fuller iteration, or one with prompts "
+        "of others in it, takes longer."
+    )
 
 
 def notes_on(told: Sequence[tuple[str, Summary]]) -> list[str]:

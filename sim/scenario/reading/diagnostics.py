@@ -71,24 +71,8 @@ def problems_of(
             case "too_short":
                 yield Problem(path, f"the list is empty; expected {_shape(section, path)}")
             case _:
-                alone = _fixed(annotation, path, detail["input"])
-                expected = alone or _shape(section, path)
+                expected = _shape(section, path)
                 yield Problem(path, f"expected {expected}, got {show(detail['input'])}")
-
-
-def _fixed(annotation: Any, path: KeyPath, given: object) -> str | None:
-    """The mapping that a value alone stands for, where a kind ``fixed`` of it takes that value."""
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
-        return None
-    for model in _sections(annotation):
-        if "kind" not in model.model_fields or _kind(model) != "fixed":
-            continue
-        try:
-            model.model_validate({"kind": "fixed", "value": given})
-        except ValidationError:
-            return None
-        return f"`{path[-1]}: {{kind: fixed, value: {given}}}`"
-    return None
 
 
 def _other_kind(path: KeyPath, document: Document) -> Place | None:

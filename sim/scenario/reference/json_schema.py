@@ -24,7 +24,7 @@ from sim.scenario.sections.run import Warmup
 from sim.scenario.sections.support import refusal
 from sim.scenario.text.parsing import parse
 from sim.scenario.values import fields
-from sim.scenario.values.readers import Kind
+from sim.scenario.values.readers import ConstantLaw, Kind
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -33,8 +33,6 @@ _Schema = dict[str, Any]
 ALSO: Mapping[tuple[str, str], _Schema] = {
     ("Scenario", "model"): {"$ref": "#/$defs/model"},
     ("Autoscaling", "cold_start"): {"const": "auto"},
-    ("Workload", "prompt_tokens"): {"type": "integer", "minimum": 1},
-    ("Workload", "output_tokens"): {"type": "integer", "minimum": 1},
     ("Scenario", "failures"): {"type": "array", "items": {"type": "object"}},
     ("Failures", "repair"): {"const": "auto"},
     ("Failures", "in_flight"): {"enum": ["lost", "retry"]},
@@ -199,13 +197,22 @@ def _composed(hint: Any, section: str, key: str, found: _Found) -> _Schema:
         items = {"type": "array", "items": item, "minItems": 1}
         return {"anyOf": [item, items]} if (section, key) in ONE_FOR_ALL else items
     if origin is Annotated and isinstance(inner[1], FieldInfo | Tag):
-        return _type(inner[0], section, key, found)
+        schema = _type(inner[0], section, key, found)
+        if (law := _constant(hint)) is None:
+            return schema
+        return {"anyOf": [*schema["anyOf"], _type(_hints(law)["value"], section, key, found)]}
     if origin in (Union, types.UnionType):
         parts = [part for part in inner if not _refused_kind(part, section, key)]
         alternatives = [_type(part, section, key, found) for part in parts]
         flat = [item for part in alternatives for item in (part.get("anyOf", [part]))]
         return {"anyOf": flat}
     raise TypeError(f"{section}.{key}: no JSON Schema for {hint!r}; give it a Kind")
+
+
+def _constant(hint: Any) -> type[BaseModel] | None:
+    """The law ``fixed`` that a value alone stands for; None where it stands for none."""
+    marks = get_args(hint)[1:]
+    return next((mark.fixed for mark in marks if isinstance(mark, ConstantLaw)), None)
 
 
 def _refused_kind(part: Any, section: str, key: str) -> bool:
@@ -235,12 +242,15 @@ def _needs(hint: Any, section: str = "", key: str = "") -> _Schema:
         one = {"type": "object", **item}
         return {"anyOf": [one, items]} if (section, key) in ONE_FOR_ALL else items
     if origin is Annotated and isinstance(inner_hints[1], FieldInfo):
-        return _needs(inner_hints[0], section, key)
+        law = _needs(inner_hints[0], section, key)
+        alone = {"anyOf": [*law.get("anyOf", ()), {"type": ["number", "string"]}]}
+        return law if _constant(hint) is None else alone
     if origin in (Union, types.UnionType):
         supported = [part for part in inner_hints if not _refused_kind(part, section, key)]
         parts = [_needs(part, section, key) for part in supported if part is not types.NoneType]
         if any(parts):
             null = [{"type": "null"}] if types.NoneType in inner_hints else []
             also = [ALSO[section, key]] if (section, key) in ALSO else []
-            return {"anyOf": [*({"type": "object", **part} for part in parts), *null, *also]}
+            laws = [part if "anyOf" in part else {"type": "object", **part} for part in parts]
+            return {"anyOf": [*laws, *null, *also]}
     return {}

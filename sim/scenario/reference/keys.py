@@ -166,7 +166,7 @@ def _allowed(schema: _Schema, parts: Sequence[_Schema], laws: Sequence[str]) -> 
     if "const" in schema or schema.get("type") == "null":
         return f"{_written(schema.get('const'))} {LATER}"
     words = [f"a mapping with kind: {', '.join(laws)}"] if laws else []
-    for part in parts if not laws else [part for part in parts if "$ref" not in part]:
+    for part in [part for part in parts if not laws or set(_refs(part)) <= set(kinds())]:
         words.extend(word for word in _words(part) if word not in words)
     return "; ".join(words)
 

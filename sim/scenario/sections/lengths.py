@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from sim.scenario.sections.support import Section
 from sim.scenario.values.fields import File, Line, Mean, Positive, Tokens, located, trouble
-from sim.scenario.values.readers import Before
+from sim.scenario.values.readers import ConstantLaw
 
 Z95 = 1.6448536269514722
 """The standard normal distribution's 95th percentile."""
@@ -106,16 +106,10 @@ class EmpiricalLengths(Section):
     )
 
 
-def _by_number(value: object) -> object:
-    """A whole number alone is short for that length of all requests."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return {"kind": "fixed", "value": value} if whole else value
-
-
 Lengths = Annotated[
     FixedLengths | UniformLengths | LognormalLengths | NormalLengths | EmpiricalLengths,
     Field(discriminator="kind"),
-    Before(_by_number),
+    ConstantLaw(FixedLengths),
 ]
 
 

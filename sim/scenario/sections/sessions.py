@@ -20,6 +20,7 @@ from sim.scenario.values.fields import (
     between,
     trouble,
 )
+from sim.scenario.values.readers import ConstantLaw
 
 MOST_TURNS = 10_000
 """Turns of a session, or requests of a turn, on average and at most: more than any agent takes."""
@@ -57,7 +58,9 @@ class GeometricCount(Section):
     )
 
 
-Counts = Annotated[FixedCount | UniformCount | GeometricCount, Field(discriminator="kind")]
+Counts = Annotated[
+    FixedCount | UniformCount | GeometricCount, Field(discriminator="kind"), ConstantLaw(FixedCount)
+]
 
 
 class FixedDelay(Section):
@@ -84,7 +87,11 @@ class LognormalDelay(Section):
     )
 
 
-Delays = Annotated[FixedDelay | ExponentialDelay | LognormalDelay, Field(discriminator="kind")]
+Delays = Annotated[
+    FixedDelay | ExponentialDelay | LognormalDelay,
+    Field(discriminator="kind"),
+    ConstantLaw(FixedDelay),
+]
 
 
 class Sessions(Section):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from pydantic_core import core_schema
 
 
@@ -26,6 +26,28 @@ class Before:
     ) -> core_schema.CoreSchema:
         """The type's schema behind the function."""
         return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+
+class ConstantLaw(Before):
+    """Takes a value alone as the law ``fixed`` of it: the mark of the laws of which that is one.
+
+    A number always is one, a text such as ``20s`` where the law reads it.
+    """
+
+    def __init__(self, fixed: type[BaseModel]) -> None:
+        super().__init__(self._law)
+        self.fixed = fixed
+
+    def _law(self, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return value
+        law = {"kind": "fixed", "value": value}
+        if isinstance(value, str):
+            try:
+                self.fixed.model_validate(law)
+            except ValidationError:
+                return value
+        return law
 
 
 class After:
