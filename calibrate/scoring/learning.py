@@ -3,9 +3,9 @@
 Errors (logarithms of measured over predicted) are summed up by place and kind of figure, as
 ``sim.catalog.spreads`` explains. The sizes of what errors have in common are those that make the
 medians of the rows likeliest. Errors have longer tails than a normal law, so that the number of
-spreads to which bands reach is not taken from one: it is the quantile of errors that were left out,
-layout by layout, release by release of deployments with several, and deployment by deployment
-(``sim.catalog.spreads.LEVELS``). Figures of a deployment count as the root of their number.
+spreads to which bands reach is not taken from one: it is the quantile of errors that were left out
+in three ways, layout by layout, release by release of deployments with several, and deployment by
+deployment. Figures of a deployment count as the root of their number.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ import numpy as np
 
 from calibrate.scoring.predict import Scored
 from sim.catalog.spreads import (
-    COMPARED,
     GROUPS,
-    LEVELS,
-    NEW,
     NORMAL,
-    OTHER_RELEASE,
     PARTS,
+    SOURCES,
     UNSTATED,
     ComparedFigures,
     Deployed,
@@ -46,9 +43,6 @@ LEAST = 0.01
 
 USUAL = 10
 """Figures as many as which the usual distance within a kind counts in that of a place."""
-
-SOURCES = 3
-"""Places as many as which the usual of all kinds counts in what is learnt of a kind."""
 
 FEW = 5
 """Figures from which on a place counts fully in what is learnt of a kind."""
@@ -122,14 +116,7 @@ def _learnt(
         for row in own
     )
     sizes = common or _sizes(rows, kinds)
-    return Learnt(
-        origin,
-        kinds,
-        sizes,
-        dict.fromkeys(LEVELS, dict.fromkeys(GROUPS, NORMAL)),
-        0.0,
-        rows,
-    )
+    return Learnt(origin, kinds, sizes, dict.fromkeys(GROUPS, NORMAL), 0.0, rows)
 
 
 def _kinds(rows: Sequence[ComparedFigures]) -> dict[str, UsualError]:
@@ -193,17 +180,12 @@ def _sizes(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> 
 
 def _with_multiples(first: Learnt, known: Sequence[Figure]) -> Learnt:
     """``first`` with the numbers of spreads that hold half and nine tenths of what is left out."""
-    other = left_out(known, lambda each: each.place, first.common)
-    other[[group is None for group in _releases(known)]] = np.nan
+    releases = left_out(known, lambda each: each.place, first.common)
+    releases[[group is None for group in _releases(known)]] = np.nan
     layouts = left_out(known, lambda each: (each.place, each.layout), first.common)
     deployments = left_out(known, lambda each: each.place.deployment, first.common)
-    same = _multiples(known, layouts)
-    multiples = {
-        COMPARED: same,
-        OTHER_RELEASE: _multiples(known, other, same),
-        NEW: _multiples(known, deployments),
-    }
-    ready = replace(first, multiples=multiples)
+    errors = np.concatenate([layouts, releases, deployments])
+    ready = replace(first, multiples=_multiples([*known, *known, *known], errors))
     return replace(ready, shared=_shared(ready, known))
 
 
@@ -232,11 +214,9 @@ def left_out(
     return found
 
 
-def _multiples(
-    known: Sequence[Figure], errors: Floats, near: Mapping[str, Multiples] | None = None
-) -> dict[str, Multiples]:
-    """The multiples of each group, held ``near`` others of it where there are, and of each manner
-    in which requests come, held near those of its group."""
+def _multiples(known: Sequence[Figure], errors: Floats) -> dict[str, Multiples]:
+    """The multiples of each group, and of each manner in which requests come, held near those of
+    its group."""
     weights, sizes = weights_of(known), np.abs(errors)
     judged = np.flatnonzero(~np.isnan(sizes)).tolist()
 
@@ -247,9 +227,9 @@ def _multiples(
         both = zip(found, usual or found, strict=True)
         return Multiples(*(_digits(_pooled(deployments, x, MANY, y)) for x, y in both))
 
-    found = dict(near or dict.fromkeys(GROUPS.values(), NORMAL))
+    found = dict.fromkeys(GROUPS.values(), NORMAL)
     for group, members in _grouped(judged, lambda index: known[index].group).items():
-        found[group] = held(members, None if near is None else near[group])
+        found[group] = held(members, None)
         for name, of in _grouped(members, lambda index: manner(known[index].kind)).items():
             found[name] = held(of, found[group])
     return found
@@ -397,7 +377,7 @@ class JudgedFigure(NamedTuple):
 
 def _judged(figure: Figure, own: Learnt, judging: Learnt) -> JudgedFigure:
     expected = own.expected(figure.place, figure.kind)
-    reach = judging.multiples_of(figure.kind, expected.level)
+    reach = judging.multiples_of(figure.kind)
     width = reach.ninety * expected.spread
     low, high = expected.centre - width, expected.centre + width
     return JudgedFigure(figure, low, high, reach.half * expected.spread)

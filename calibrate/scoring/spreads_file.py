@@ -7,7 +7,6 @@ from datetime import date
 
 from calibrate.scoring.learning import figures, learn
 from calibrate.scoring.predict import Scored
-from sim.catalog.spreads import LEVELS, NEW, Multiples
 from sim.errors import UsageError
 from sim.version import version
 
@@ -38,10 +37,8 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
         "# spreads to either side that hold half and nine tenths of figures that were left out",
         "multiples:",
         *(
-            f"  '{name}': {{"
-            + ", ".join(f"{level}: {_multiples(found.multiples[level][name])}" for level in LEVELS)
-            + "}"
-            for name in sorted(found.multiples[NEW])
+            f"  '{name}': {{half: {each.half:g}, ninety: {each.ninety:g}}}"
+            for name, each in sorted(found.multiples.items())
         ),
         "# median of log(measured / predicted), and how far figures of a deployment lie apart",
         "kinds:",
@@ -65,7 +62,3 @@ def spreads_yaml(rows: Sequence[Scored]) -> str:
         }
         lines.append(f"  - {{{', '.join(f'{key}: {value}' for key, value in named.items())}}}")
     return "\n".join(lines) + "\n"
-
-
-def _multiples(found: Multiples) -> str:
-    return f"{{half: {found.half:g}, ninety: {found.ninety:g}}}"

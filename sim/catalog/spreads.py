@@ -3,8 +3,8 @@
 ``spreads.yaml`` has a row for each engine, GPU and model whose published figures were compared, by
 kind of figure; ``infersim score TABLES --learn-bands FILE`` writes it. An error is the logarithm of
 measured over predicted. What it has in common with others (by engine, by GPU, by family of models,
-by release, by the very engine, GPU and model, and by these and the kind of figure) are parts of
-their own, each normal with a size that was learnt. So the rows say what to expect of another run,
+by the very engine, GPU and model, and by these in one release or of one kind of figure) are parts
+of their own, each normal with a size that was learnt. So the rows say what to expect of another run,
 and the less exactly the further it is from them: Gaussian process regression with a constant kernel
 for each part (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25
 and 2.26). Sizes count in units of ``within``, how far figures of one row lie apart.
@@ -34,19 +34,15 @@ Floats = NDArray[np.float64]
 PARTS = (
     "kind of figure",
     "engine",
-    "release",
     "GPU",
     "model family",
     "this deployment",
+    "release",
     "this figure",
 )
-"""The parts of an error that runs have in common: of one kind of figure; of one engine; of one
-release of it; of one GPU; of models of one family; of one engine, GPU and model; and of one kind of
+"""The parts of an error that runs have in common: of one kind of figure; of one engine; of one GPU;
+of models of one family; of one engine, GPU and model; of these in one release; and of one kind of
 figure of these."""
-
-COMPARED, OTHER_RELEASE, NEW = "compared", "another release", "new"
-LEVELS = (COMPARED, OTHER_RELEASE, NEW)
-"""What was compared of the engine, GPU and model of a run: the same release, another one, none."""
 
 GROUPS = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2el": "tpot", "rate": "rate"}
 """The group of a quantity, in which errors have parts in common: times between tokens and of whole
@@ -54,6 +50,10 @@ answers err together."""
 
 MEDIAN = math.pi / 2
 """Variance of the median of normal values over that of their mean."""
+
+SOURCES = 3
+"""Places as many as which what is usual counts in what is learnt of a kind of figure, or of a
+model."""
 
 TOGETHER = 2
 """The figures that those of one layout count as at most: they err together."""
@@ -125,13 +125,12 @@ NORMAL = Multiples(0.6745, 1.6449)
 
 class ExpectedError(NamedTuple):
     """What is expected of the error of a figure: its ``centre``, the standard deviation of each
-    part in common (``PARTS``) that the compared runs leave open, and of what is ``within``; the
-    ``level`` of ``LEVELS`` of what was compared; bands reach so many ``multiples``."""
+    part in common (``PARTS``) that the compared runs leave open, and of what is ``within``; bands
+    reach so many ``multiples``."""
 
     centre: float
     common: Mapping[str, float]
     within: float
-    level: str
     multiples: Multiples
 
     @property
@@ -143,14 +142,14 @@ class ExpectedError(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Learnt:
     """The content of ``spreads.yaml``: ``kinds``, with one for each of ``GROUPS`` where a kind was
-    never compared; the size of each part in ``common``; the ``multiples`` of each group and manner,
-    by level; how far errors ``within`` a place are ``shared`` by two of its figures; and the
+    never compared; the size of each part in ``common``; the ``multiples`` of each group and manner;
+    how far errors ``within`` a place are ``shared`` by two of its figures; and the
     ``rows``."""
 
     origin: str
     kinds: Mapping[str, UsualError]
     common: Mapping[str, float]
-    multiples: Mapping[str, Mapping[str, Multiples]]
+    multiples: Mapping[str, Multiples]
     shared: float
     rows: tuple[ComparedFigures, ...]
     _solved: dict[tuple[str, Deployed | None, Deployed | None, str], _Solved] = field(
@@ -170,18 +169,29 @@ class Learnt:
             self._solved[key] = _solve(self, *key)
         solved = self._solved[key]
         mean, left = solved.at(place, kind, self._sizes)
-        same = [row for row in solved.rows if row.place.deployment == place.deployment]
-        level = OTHER_RELEASE if same else NEW
-        if any(row.place.release == place.release for row in same):
-            level = COMPARED
-        own_kind = [math.log(row.within) for row in same if row.kind == kind]
+        apart = usual.within * self._apart(solved.rows, place.model)
+        own_kind = [
+            math.log(row.within)
+            for row in solved.rows
+            if row.place.deployment == place.deployment and row.kind == kind
+        ]
         return ExpectedError(
             usual.centre + usual.within * mean,
-            dict(zip(PARTS, (usual.within * math.sqrt(each) for each in left), strict=True)),
-            math.exp(sum(own_kind) / len(own_kind)) if own_kind else usual.within,
-            level,
-            self.multiples_of(kind, level),
+            dict(zip(PARTS, (apart * math.sqrt(each) for each in left), strict=True)),
+            math.exp(sum(own_kind) / len(own_kind)) if own_kind else apart,
+            self.multiples_of(kind),
         )
+
+    def _apart(self, rows: Sequence[ComparedFigures], model: str) -> float:
+        """How many times as far as usual figures of the ``model`` lie apart, among ``rows`` of one
+        group: the mean of the logarithms over its deployments, held near what is usual."""
+        found: dict[tuple[str, str, str], list[float]] = {}
+        for row in rows:
+            if row.place.model == model:
+                apart = math.log(row.within / self.usual(row.kind).within)
+                found.setdefault(row.place.deployment, []).append(apart)
+        means = [sum(each) / len(each) for each in found.values()]
+        return math.exp(sum(means) / (len(means) + SOURCES))
 
     def usual(self, kind: str) -> UsualError:
         """What is usual of a kind of figure; of its group where it was never compared, and the
@@ -189,11 +199,10 @@ class Learnt:
         widest = max(self.kinds.values(), key=lambda each: each.within)
         return self.kinds.get(kind, self.kinds.get(GROUPS[kind.partition(", ")[0]], widest))
 
-    def multiples_of(self, kind: str, level: str) -> Multiples:
-        """The multiples of a kind of figure where so much was compared (``LEVELS``)."""
-        found, how = self.multiples[level], manner(kind)
-        widest = max(found.values(), key=lambda each: each.ninety)
-        return found.get(how, found.get(how.partition(", ")[0], widest))
+    def multiples_of(self, kind: str) -> Multiples:
+        """The multiples of a kind of figure."""
+        how, widest = manner(kind), max(self.multiples.values(), key=lambda each: each.ninety)
+        return self.multiples.get(how, self.multiples.get(how.partition(", ")[0], widest))
 
     @property
     def _sizes(self) -> Floats:
@@ -306,9 +315,9 @@ def _marks(rows: Sequence[ComparedFigures]) -> NDArray[np.str_]:
 def marks_of(place: Deployed, kind: str) -> list[str]:
     """The marks of figures of a place and kind, one for each of ``PARTS``: two have a part in
     common if its marks are equal."""
-    release, deployment = f"{place.engine}@{place.release}", " ".join(place.deployment)
-    whole = f"{deployment} {kind}"
-    return [kind, place.engine, release, place.gpu, place.family, deployment, whole]
+    deployment = " ".join(place.deployment)
+    release, whole = f"{deployment} {place.release}", f"{deployment} {kind}"
+    return [kind, place.engine, place.gpu, place.family, deployment, release, whole]
 
 
 @cache
@@ -320,7 +329,10 @@ def learnt(path: Path = FILE) -> Learnt:
         file.text("origin"),
         {name: UsualError(**_numbers(kinds.inner(name), UsualError._fields)) for name in kinds},
         _numbers(common, PARTS),
-        {level: _multiples(multiples, level) for level in LEVELS},
+        {
+            name: Multiples(**_numbers(multiples.inner(name), Multiples._fields))
+            for name in multiples
+        },
         file.number("shared"),
         tuple(map(_row, file.mappings("compared"))),
     )
@@ -328,13 +340,6 @@ def learnt(path: Path = FILE) -> Learnt:
 
 def _numbers(entry: Fields, names: Iterable[str]) -> dict[str, float]:
     return {name: entry.number(name) for name in names}
-
-
-def _multiples(entry: Fields, level: str) -> dict[str, Multiples]:
-    return {
-        name: Multiples(**_numbers(entry.inner(name).inner(level), Multiples._fields))
-        for name in entry
-    }
 
 
 def _row(entry: Fields) -> ComparedFigures:

@@ -28,7 +28,6 @@ from sim.findings import (
 )
 from sim.metrics.latency.timeline import Timeline
 from sim.planning.answers import brief, findings_of, run
-from sim.planning.points.wording import counted
 from sim.terminal.console import axis_columns, folded, head_words, line_width
 from sim.terminal.sparkline import Sparks
 
@@ -114,8 +113,6 @@ def parts_of(parts: Iterable[Part], heading: str = "") -> Iterator[RenderableTyp
             case Table(on_terminal=True) if part.rows:
                 yield from _tables(part)
                 yield from _more(len(part.rows) - len(_rows(part)), "rows")
-                if part.left:
-                    yield Text(f"{counted(part.left, 'more row')}: --full", style="dim")
 
 
 def parts_view(parts: Iterable[Part]) -> Group:
@@ -231,7 +228,7 @@ def _table(
         title=caption,
         title_justify="left",
         expand=True,
-        box=box.SIMPLE,
+        box=None if found.first else box.SIMPLE,
         show_edge=False,
         padding=(0, blank, 0, 0),
         pad_edge=False,

@@ -1000,7 +1000,7 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
     ]
 
 
-@pytest.mark.parametrize(("cards", "left"), [(7, ""), (8, "1 more row: --full")])
+@pytest.mark.parametrize(("cards", "left"), [(7, ""), (8, "(10 of 11)")])
 def test_first_lines_have_each_card_asked_for_or_say_how_many_they_leave_out(
     cards: int, left: str
 ) -> None:
@@ -1011,7 +1011,7 @@ def test_first_lines_have_each_card_asked_for_or_say_how_many_they_leave_out(
     told = as_text(command_view("plan", {**made, "rejected": rejected}, full=False))
     assert len({fleet["gpu"] for fleet in made["sized"]}) == 3
     assert all((f"{name} " in told) == (place < 7) for place, name in enumerate(names))
-    assert ("more row" in told) == bool(left)
+    assert (" of 11)" in told) == bool(left)
     assert left in told
 
 

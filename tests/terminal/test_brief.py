@@ -86,7 +86,8 @@ def test_a_decision_shows_its_headline_and_the_first_rows_of_one_table(asked: li
     full = printed(command, str(CHAT), *SHORT, "--no-report", "--full", *options)
     assert len(brief) <= 28
     assert len(brief) < len(full)
-    assert ("3 more rows: --full" in brief) == (command != "sensitivity")
+    assert any(line.endswith(" (5 of 8)") for line in brief) == (command != "sensitivity")
+    assert not any("───" in line for line in brief)
     assert brief[:2] == full[:2]
     assert brief[-1] == MORE
 
@@ -169,10 +170,10 @@ def test_a_row_of_each_name_goes_before_further_ones() -> None:
     rows = tuple((Cell(name, None), Cell(str(at), at)) for at, name in enumerate(names))
     cut = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows))
     assert [row[1].text for row in cut.rows] == ["0", "2", "3", "6", "7"]
-    assert cut.left == 3
+    assert cut.headed() == "5 of 8"
     shown = _cut(Table("cards", "", (Column("GPU", False), Column("#")), rows, shown=(4, 0)))
     assert [row[1].text for row in shown.rows] == ["0", "4"]
-    assert shown.left == 6
+    assert shown.headed() == "2 of 8"
 
 
 def test_values_that_a_file_leaves_open_are_named_as_defaults(tmp_path: Path) -> None:

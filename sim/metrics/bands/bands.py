@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sim.catalog.spreads import NEW, Deployed, ExpectedError, learnt, place
+from sim.catalog.spreads import Deployed, ExpectedError, learnt, place
 from sim.metrics.question.question_text import driven_by
 from sim.metrics.record.links import OpenLinks
 from sim.metrics.record.run_record import RunRecord
@@ -196,7 +196,7 @@ def half_of(error: float) -> float:
     >>> 0 < half_of(0.2) < 0.2
     True
     """
-    half, ninety = learnt().multiples[NEW]["tpot"]
+    half, ninety = learnt().multiples["tpot"]
     return math.expm1(math.log1p(error) * half / ninety)
 
 

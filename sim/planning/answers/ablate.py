@@ -85,13 +85,14 @@ def factor_text(ratio: float) -> str:
 def findings(document: Document) -> Findings:
     """The gain from all techniques together, and from each."""
     traffic = "all at once" if document["saturated"] else "as the scenario has it"
-    baseline = f"The baseline: {document['baseline']['text']}. {document['orders']['text']}"
+    of_what = document["baseline"]["text"]
+    baseline = f"The baseline: {of_what}. {document['orders']['text']}"
     reasons = [(", ".join(e["with"]) or "the baseline", e["why"]) for e in document["infeasible"]]
     return Findings(
         document["scenario"],
         "ablation",
         document["infersim"],
-        Headline("neutral", headline(document), baseline),
+        Headline("neutral", headline(document), baseline, f"The baseline: {of_what}."),
         (
             Heading("summary", "Summary"),
             Heading("figures", "Waterfalls", (Drawings(tuple(_waterfalls(document))),)),
@@ -172,8 +173,11 @@ def _steps(document: Document) -> Table:
     for index, step in enumerate(found[0]["steps"]):
         reached = (value(f["key"], f["steps"][index]["value"]) for f in found)
         rows.append((text(f"+ {step['title']}"), *reached))
-    columns = _columns(document, "Configuration")
-    return Table("steps", "Added one after the other", columns, tuple(rows))
+    columns = (
+        column._replace(in_brief=column != HEADS["request_goodput"])
+        for column in _columns(document, "Configuration")
+    )
+    return Table("steps", "Added one after the other", tuple(columns), tuple(rows))
 
 
 def _parts(document: Document) -> Table:

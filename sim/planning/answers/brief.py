@@ -217,16 +217,19 @@ def _first_of(actions: Actions) -> Actions:
 
 def _cut(table: Table) -> Table:
     """The first rows of ``table``, of those that a terminal shows, in the columns of first lines;
-    of rows that begin alike the first one goes before all others."""
+    of rows that begin alike the first one goes before all others. The caption says how many rows
+    there are where that is not all."""
     kept = [place for place, column in enumerate(table.columns) if column.in_brief]
     table = table._replace(
         columns=tuple(table.columns[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
-        left=max(0, len(table.rows) - table.most),
+        first=True,
     )
-    if table.shown:
-        rows = [table.rows[place] for place in sorted(table.shown[: table.most])]
-        return table._replace(rows=tuple(rows), shown=(), left=len(table.rows) - len(rows))
     names = [row[0].text for row in table.rows]
-    again = sorted(range(len(names)), key=lambda index: names.index(names[index]) < index)
-    return table._replace(rows=tuple(table.rows[index] for index in sorted(again[: table.most])))
+    order = table.shown or sorted(
+        range(len(names)), key=lambda index: names.index(names[index]) < index
+    )
+    rows = tuple(table.rows[place] for place in sorted(order[: table.most]))
+    cut = f"{len(rows)} of {len(names)}" if len(rows) < len(names) else ""
+    caption = f"{table.caption} ({cut})" if table.caption and cut else table.caption or cut
+    return table._replace(rows=rows, shown=(), caption=caption)
