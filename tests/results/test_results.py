@@ -356,7 +356,8 @@ def test_a_timeseries_is_the_same_group_by_group(monkeypatch: pytest.MonkeyPatch
     workload = {**SCENARIO["workload"], "classes": classes}
     record = sim.simulate({**SCENARIO, **ranked, "workload": workload}).record
     whole, accounts = timeseries_columns(record), token_accounts(record)
-    assert accounts is not None and len(accounts.late_plans), "decodes that a group has to count"
+    assert accounts is not None
+    assert len(accounts.late_plans), "decodes that a group has to count"
     monkeypatch.setattr("sim.results.tables.ROWS", 7)
     groups = list(timeseries_groups(record))
     assert {len(group["end_s"]) for group in groups[:-1]} == {7}
