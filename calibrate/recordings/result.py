@@ -9,7 +9,7 @@ generated in it other than first tokens, and the KV tokens are those of the bloc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -29,6 +29,7 @@ from sim.loop.recorder import COMPLETED, GAP, PLAN, REJECTED, REQUEST
 from sim.metrics.question.question_text import asked
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.states import State
+from sim.results.parquet_file import groups_of
 from sim.results.run_result import RunResult
 from sim.scenario.pools import only
 from sim.setup import Setup
@@ -107,6 +108,9 @@ class RecordedResult(RunResult):
             "kv_reserved_end_tokens": used,
             "preemptions": unknown,
         }
+
+    def _timeseries_groups(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        return groups_of(self._timeseries_columns())
 
 
 def manifest(recording: Recording, name: str) -> dict[str, Any]:

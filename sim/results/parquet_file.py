@@ -6,7 +6,8 @@ many runs. Arrow's memory layout is simple enough to be laid out here instead.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +27,35 @@ MOST_TEXT = 2**31 - 1
 """Bytes of text that one Arrow array of strings can hold."""
 
 
-def write_parquet(
-    path: Path, columns: Mapping[str, NDArray[Any]], *, rising: Collection[str] = ()
-) -> None:
+Columns = Mapping[str, NDArray[Any]]
+"""Values by the name of their column."""
+
+
+def write_parquet(path: Path, columns: Columns, *, rising: Collection[str] = ()) -> None:
     """Write ``columns`` of one length, each of numbers, flags, or texts and None, to ``path``.
 
     Of columns of whole numbers that are ``rising``, or nearly so, the steps are stored: a fifth of
     the size. Values that recur are stored once a group, and looked up.
     """
+    write_groups(path, groups_of(columns), rising=rising)
+
+
+def groups_of(columns: Columns) -> Iterator[Columns]:
+    """The same columns, group of rows by group of rows; one without rows if there are none."""
+    rows = min(map(len, columns.values()), default=0)
+    for start in range(0, max(rows, 1), ROWS):
+        yield {name: values[start : start + ROWS] for name, values in columns.items()}
+
+
+def write_groups(path: Path, groups: Iterable[Columns], *, rising: Collection[str] = ()) -> None:
+    """Write what ``write_parquet`` writes of the columns of which these are the ``groups``, at
+    least one, each of ``ROWS`` rows except the last. Only one is in memory at a time."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    rows = min(map(len, columns.values()), default=0)
-    schema = pa.schema({name: arrow_array(values[:0]).type for name, values in columns.items()})
+    rest = iter(groups)
+    first = next(rest)
+    schema = pa.schema({name: arrow_array(values[:0]).type for name, values in first.items()})
     with (
         path.open("wb") as file,  # pyarrow itself cannot open a name that is not UTF-8
         pq.ParquetWriter(
@@ -46,14 +63,13 @@ def write_parquet(
             schema,
             compression="zstd",
             use_dictionary=[
-                name for name, values in columns.items() if name not in rising and _recur(values)
+                name for name, values in first.items() if name not in rising and _recur(values)
             ],
             column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED") if rising else None,
         ) as writer,
     ):
-        for start in range(0, max(rows, 1), ROWS):
-            group = [arrow_array(values[start : start + ROWS]) for values in columns.values()]
-            writer.write_table(pa.table(group, schema))
+        for group in chain([first], rest):
+            writer.write_table(pa.table([*map(arrow_array, group.values())], schema))
 
 
 def arrow_array(values: NDArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:

@@ -6,7 +6,7 @@ In a notebook it shows its headline metrics as a small HTML table.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,9 @@ from sim.metrics.repetitions import combine, headlines
 from sim.metrics.states import SloState
 from sim.metrics.summary import summarise
 from sim.metrics.words.verdict_words import opened
-from sim.results.parquet_file import write_parquet
+from sim.results.parquet_file import write_groups, write_parquet
 from sim.results.run_directory import RunDirectory, write_json
-from sim.results.tables import request_columns, timeseries_columns
+from sim.results.tables import request_columns, timeseries_columns, timeseries_groups
 from sim.results.trail_files import (
     Trail,
     absence_columns,
@@ -223,7 +223,7 @@ class RunResult:
         if self.scenario.run.repetitions > 1:
             write_whole(path / REPETITIONS, self._write_repetitions)
         write_whole(path / REQUESTS, lambda file: write_parquet(file, self._request_columns()))
-        write_whole(path / TIMESERIES, lambda file: write_parquet(file, self._timeseries_columns()))
+        write_whole(path / TIMESERIES, lambda file: write_groups(file, self._timeseries_groups()))
         if self.record.trail is not None:
             write_trail(path, *self.record.trail)
         if self.record.handed is not None and len(self.record.handed):
@@ -258,3 +258,6 @@ class RunResult:
 
     def _timeseries_columns(self) -> dict[str, NDArray[Any]]:
         return timeseries_columns(self.record)
+
+    def _timeseries_groups(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        return timeseries_groups(self.record)

@@ -5,6 +5,7 @@ What each column means stands in ``sim/metrics/README.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +30,9 @@ from sim.growth.leaps import (
     WAITED,
 )
 from sim.loop.recorder import COMPLETED, GAVE_UP, REJECTED
-from sim.metrics.engine.token_accounts import token_accounts
+from sim.metrics.engine.token_accounts import TokenAccounts, token_accounts
 from sim.metrics.latency.latency_parts import latency_parts
+from sim.results.parquet_file import ROWS
 from sim.specs.window import Window
 from sim.workload.adapters import adapter_draw
 
@@ -120,7 +122,22 @@ def _windows(run: RunRecord) -> dict[str, Window]:
 
 def timeseries_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
     """One value a plan of ``run`` in each column, by its name."""
-    plans = run.plans
+    return _plan_columns(run, slice(0, len(run.plans)), token_accounts(run))
+
+
+def timeseries_groups(run: RunRecord) -> Iterator[dict[str, NDArray[Any]]]:
+    """The same columns, group of rows by group of rows, at least one: all of a million requests
+    would take more memory than their run."""
+    accounts, rows = token_accounts(run), len(run.plans)
+    for start in range(0, max(rows, 1), ROWS):
+        yield _plan_columns(run, slice(start, min(start + ROWS, rows)), accounts)
+
+
+def _plan_columns(
+    run: RunRecord, rows: slice, accounts: TokenAccounts | None
+) -> dict[str, NDArray[Any]]:
+    """The columns of some of the plans."""
+    plans = run.plans[rows]
     columns = {name: plans[column] for name, column in TIMESERIES_COLUMNS.items()}
     windows = _windows(run)
     for place, name in enumerate(windows):
@@ -136,14 +153,15 @@ def timeseries_columns(run: RunRecord) -> dict[str, NDArray[Any]]:
         columns |= {"kv_shared_tokens": plans[SHARED], "kv_idle_tokens": plans[IDLE]}
     if ADAPTERS in (plans.dtype.names or ()):
         columns |= {"adapters": plans[ADAPTERS], "adapter_loads": plans[LOADS]}
-    accounts = token_accounts(run)
     if accounts is None or not len(accounts.late_plans):
         return columns
-    one = np.ones_like(accounts.contexts)
+    late = (accounts.late_plans >= rows.start) & (accounts.late_plans < rows.stop)
+    at, contexts = accounts.late_plans[late] - rows.start, accounts.contexts[late]
+    one = np.ones_like(contexts)
     changes = {"decode_seqs": one, "prefill_seqs": -one, "prefill_tokens": -one}
     for name, window in windows.items():
-        changes[name] = np.array([window.seen(held) for held in accounts.contexts.tolist()])
-    for name, change in {**changes, "decode_context": accounts.contexts}.items():
+        changes[name] = np.array([window.seen(held) for held in contexts.tolist()])
+    for name, change in {**changes, "decode_context": contexts}.items():
         columns[name] = columns[name].copy()
-        np.add.at(columns[name], accounts.late_plans, change)
+        np.add.at(columns[name], at, change)
     return columns

@@ -17,9 +17,11 @@ import yaml
 
 import sim
 from sim.errors import UsageError
+from sim.metrics.engine.token_accounts import token_accounts
 from sim.metrics.latency.latency_parts import PARTS
 from sim.result import Result
 from sim.results.run_directory import new_run_directory
+from sim.results.tables import timeseries_columns, timeseries_groups
 from tests.places import ROOT, RUN_FILES, VLLM
 
 SCENARIO = {
@@ -346,3 +348,18 @@ def test_another_seed_is_another_draw(result: Result) -> None:
     assert (other["arrival_s"] != result.requests["arrival_s"]).all()
     assert (other["prompt_tokens"] != result.requests["prompt_tokens"]).mean() > 0.9
     assert (other["output_tokens"] != result.requests["output_tokens"]).mean() > 0.9
+
+
+def test_a_timeseries_is_the_same_group_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = [{"name": n, "share": 0.5, "priority": p} for n, p in (("chat", 1), ("batch", 2))]
+    ranked = {"engine": "vllm@0.32", "scheduler": {"order": "priority"}}
+    workload = {**SCENARIO["workload"], "classes": classes}
+    record = sim.simulate({**SCENARIO, **ranked, "workload": workload}).record
+    whole, accounts = timeseries_columns(record), token_accounts(record)
+    assert accounts is not None
+    assert len(accounts.late_plans), "decodes that a group has to count"
+    monkeypatch.setattr("sim.results.tables.ROWS", 7)
+    groups = list(timeseries_groups(record))
+    assert {len(group["end_s"]) for group in groups[:-1]} == {7}
+    for name, values in whole.items():
+        assert np.array_equal(np.concatenate([group[name] for group in groups]), values), name

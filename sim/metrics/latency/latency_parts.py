@@ -26,7 +26,7 @@ was preempted when are recorded, and that is enough.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -36,7 +36,7 @@ from sim.cost.recorded import seconds_of
 from sim.growth.kept_rows import PlanRows
 from sim.iteration import Timer
 from sim.loop.recorder import COMPLETED
-from sim.metrics.record.blocks import OBJECTS, blocks
+from sim.metrics.record.blocks import OBJECTS, blocks, durations
 from sim.metrics.record.run_record import RunRecord
 
 Floats = NDArray[np.float64]
@@ -111,16 +111,16 @@ def parts_of(
     front_end: Floats | float,
 ) -> Parts:
     """Parts of latencies from the rows of ``sim.loop.recorder`` and what timed iterations."""
+    away = _Absences(requests, absences)
+    delayed = _delay_of_decodes(requests, plans, timer, away)  # first, since it takes most memory
     done = requests["status"] == COMPLETED
     scheduled, first, finish = (
         np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "finish")
     )
-    away = _Absences(requests, absences)
     own = _own_prefill(requests, plans, chunks, timer, away)
     prefilling = first - scheduled - away.before
     # rounding: a predicted time may exceed the recorded duration by the last bit
     own = np.minimum(own, prefilling)
-    delayed = _delay_of_decodes(requests, plans, timer, away)
     decoding = finish - first - away.after
     delayed = np.clip(delayed, 0.0, decoding)
     zero = np.where(done, 0.0, np.nan)
@@ -217,42 +217,57 @@ def _delay_of_decodes(
     requests: NDArray[np.void], plans: PlanRows, timer: Timer, away: _Absences
 ) -> Floats:
     """Seconds by which other requests' prompts put off each request's tokens after the first."""
-    total = np.zeros(len(requests))
     extra = _of_prompts(plans, timer)
-    replicas = requests["replica"]
-    for index in np.unique(replicas[requests["status"] == COMPLETED]).tolist():
-        of_plans = plans["replica"] == index
-        ends = plans["end"][of_plans]
-        sums = np.zeros(len(ends) + 1)
-        np.cumsum(extra[of_plans], out=sums[1:])
-        mine = np.flatnonzero((replicas == index) & (requests["status"] == COMPLETED))
-        at = sums[np.searchsorted(ends, requests["finish"][mine], "right")]
+    total = -_handed_out_late(requests, plans, extra)
+    ends = plans["end"]
+    for here, mine in _by_replica(requests, plans):
+        ended, sums = ends[here], extra[here]
+        np.cumsum(sums, out=sums)  # of a slice, where it stands: a copy takes as much memory
+
+        def passed(times: Floats, ended: Floats = ended, sums: Floats = sums) -> Floats:
+            at = np.searchsorted(ended, times, "right")
+            return np.where(at > 0, sums[at - 1], 0.0)
+
         tokens = requests["first_token"][mine]
-        total[mine] = at - sums[np.searchsorted(ends, tokens, "right")]
-        total[mine] -= _handed_out_late(plans[of_plans], extra[of_plans], tokens)
+        total[mine] += passed(requests["finish"][mine]) - passed(tokens)
         for row in (row for row in mine.tolist() if row in away.spans):
             first, finish = float(requests["first_token"][row]), float(requests["finish"][row])
             edges = [first, *(t for span in away.spans[row] if span[0] >= first for t in span)]
-            places = sums[np.searchsorted(ends, [*edges, finish], "right")]
+            places = passed(np.array([*edges, finish]))
             total[row] = sum(b - a for a, b in list(pairwise(places.tolist()))[::2])
     return total
 
 
-def _handed_out_late(plans: PlanRows, extra: Floats, first: Floats) -> Floats:
-    """Seconds of the prompts in a plan that had passed when a ``first`` token was handed out in the
-    midst of it; none where several plans are in flight."""
-    starts, ends = plans["start"], plans["end"]
-    if np.any(starts[1:] < ends[:-1]):
-        return np.zeros(len(first))
-    at = np.minimum(np.searchsorted(ends, first, "right"), len(ends) - 1)
-    most = np.where(first < ends[at], extra[at], 0.0)
-    return np.asarray(np.clip(first - starts[at], 0.0, most))
+def _by_replica(
+    requests: NDArray[np.void], plans: PlanRows
+) -> Iterator[tuple[slice | NDArray[np.bool_], NDArray[np.intp]]]:
+    """The plans of each replica, and the places of the requests that it completed."""
+    places, done = plans["replica"], requests["status"] == COMPLETED
+    alone = len(places) and (places == places[0]).all()
+    for index in np.unique(requests["replica"][done]).tolist():
+        mine = np.flatnonzero((requests["replica"] == index) & done)
+        yield slice(None) if alone else places == index, mine
+
+
+def _handed_out_late(requests: NDArray[np.void], plans: PlanRows, extra: Floats) -> Floats:
+    """Seconds of the prompts in a plan that had passed when the first token of a request was handed
+    out in the midst of it; none where several plans are in flight."""
+    late = np.zeros(len(requests))
+    all_starts, all_ends = plans["start"], plans["end"]
+    for here, mine in _by_replica(requests, plans):
+        starts, ends, first = all_starts[here], all_ends[here], requests["first_token"][mine]
+        if not np.any(starts[1:] < ends[:-1]):
+            at = np.minimum(np.searchsorted(ends, first, "right"), len(ends) - 1)
+            most = np.where(first < ends[at], extra[here][at], 0.0)
+            late[mine] = np.clip(first - starts[at], 0.0, most)
+    return late
 
 
 def _of_prompts(plans: PlanRows, timer: Timer) -> Floats:
     """Seconds by which the prompts in each plan made it longer than its decodes alone."""
-    extra = np.where(plans["prefill_seqs"] > 0, plans["end"] - plans["start"], 0.0)
-    mixed = np.flatnonzero((plans["prefill_seqs"] > 0) & (plans["computed"] > 0))
+    extra, prompts = durations(plans), plans["prefill_seqs"] > 0
+    extra[~prompts] = 0.0
+    mixed = np.flatnonzero(prompts & (plans["computed"] > 0))
     for block in blocks(len(mixed), OBJECTS):
         some = mixed[block]
         extra[some] = np.maximum(extra[some] - seconds_of(timer, plans, some), 0.0)
