@@ -430,6 +430,14 @@
     }
   }
 
+  // The words of a command, no option of which is broken at the end of a line.
+  function unbroken(text) {
+    return text.split(" ").flatMap((word, i) => {
+      const whole = made("span", { textContent: word });
+      return i ? [" ", whole] : [whole];
+    });
+  }
+
   function addCopy(place, name, text) {
     addTool(place, name, async (button) => {
       await copy(text());
@@ -452,7 +460,7 @@
   addEventListener("hashchange", unfold);
   unfold();
 
-  globalThis.pageFigures = { plots, extras, made, addCopy, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
+  globalThis.pageFigures = { plots, extras, made, addCopy, unbroken, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
 
   root.dataset.run = whatRan();
   start(); // the library is inflated while the tables are prepared
@@ -462,11 +470,7 @@
   });
   document.querySelectorAll(".command").forEach((place) => {
     const code = place.querySelector("code");
-    const words = code.textContent.split(" ").flatMap((word, i) => {
-      const whole = made("span", { textContent: word }); // a line does not break inside of an option
-      return i ? [" ", whole] : [whole];
-    });
-    code.replaceChildren(...words);
+    code.replaceChildren(...unbroken(code.textContent));
     addCopy(place, "copy", () => code.textContent);
   });
 })();
