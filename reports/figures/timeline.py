@@ -224,7 +224,7 @@ def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
     return [
         Panel(
             "preemptions",
-            {},
+            {"dtick": 1} if counts.max() <= 5 else {},
             [
                 _bins(
                     edges,
