@@ -20,7 +20,8 @@ from tests.reports.test_page_fuzz import NAMES, RUNS, SPOKEN, broken, renamed, r
 pytestmark = needs_browser
 
 PLACE = """(() => {
-  const found = document.querySelector(%s);
+  const all = [...document.querySelectorAll(%s)];
+  const found = all.find((each) => each.getBoundingClientRect().width > 4) ?? all[0];
   if (!found) return null;
   found.scrollIntoView({ block: "center", behavior: "instant" });
   const { left, top, width, height } = found.getBoundingClientRect();
