@@ -146,7 +146,11 @@ def describe(shape: Mapping[str, float]) -> str:
     'batch 8, context 512, heads 32/8 of 128'
     """
     parts = [
-        f"{name} {value:,.0f}" if value == round(value) else f"{name} {value:,.6g}"
+        f"{value:,.0f} GPUs"
+        if name == "gpus"
+        else f"{name} {value:,.0f}"
+        if value == round(value)
+        else f"{name} {value:,.6g}"
         for name, value in shape.items()
         if name not in ("q_heads", "kv_heads", "head_dim")
         and not (name == "skew" and value == 1)

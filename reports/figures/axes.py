@@ -33,11 +33,12 @@ def logarithmic(title: str | None, values: Iterable[float], unit: str = "") -> d
     known = list(values)
     low, high = log10(min(known)), log10(max(known))
     axis = theme.axis(title, type="log")
-    if high - low >= FEW_DECADES:
-        step = max(1, floor((high - low) / 6))
-        return axis | {"dtick": step, "tickformat": "~s", "ticksuffix": unit}
-    decades = range(floor(low) - 1, ceil(high) + 2)
-    ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+    apart = max(1, floor((high - low) / 6)) if high - low >= FEW_DECADES else 0
+    if apart and not unit:
+        return axis | {"dtick": apart, "tickformat": "~s"}
+    decades = range(floor(low) - 1, ceil(high) + 2, apart or 1)
+    steps = (1,) if apart else (1, 2, 5)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
     return axis | {"tickvals": ticks, "ticktext": [prefixed(tick, unit) for tick in ticks]}
 
 
@@ -69,10 +70,10 @@ def prefixed(value: float, unit: str) -> str:
     """A value above 0 with its unit.
 
     >>> prefixed(2e-6, "s"), prefixed(0.05, "s"), prefixed(500.0, ""), prefixed(2e4, "B/s")
-    ('2µs', '50ms', '500', '20kB/s')
+    ('2 µs', '50 ms', '500', '20 kB/s')
     """
     power = min(max(floor(log10(value * 1.0001) / 3), min(_PREFIXES)), max(_PREFIXES))
-    return f"{value / 1000.0**power:.4g}{_PREFIXES[power]}{unit}"
+    return f"{value / 1000.0**power:.4g}{' ' * bool(unit)}{_PREFIXES[power]}{unit}"
 
 
 def equality(ends: Sequence[float], away: float) -> list[dict[str, Any]]:

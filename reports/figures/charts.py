@@ -7,7 +7,7 @@ red, what is neither grey; shapes say the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log10
+from math import ceil, floor, log10
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
@@ -95,10 +95,22 @@ def _scaled(axis: ChartAxis, values: Sequence[float]) -> Scaled:
         return Scaled(time_axis(title, shown, range=ends), factor, f":,.4~g}} {shown.unit}")
     made = theme.axis(title, range=(low, high))
     if axis.kind == "share":
-        return Scaled(made | {"tickformat": ".4~p"}, 1.0, ":.5~p}")
+        ticks = _up_to_all(low) if axis.ends is not None and high > 1 >= most else {}
+        return Scaled(made | {"tickformat": ".4~p"} | ticks, 1.0, ":.5~p}")
     if axis.kind == "count":
         made["dtick"] = max(1, int(high - low) // 8)
     return Scaled(made, 1.0, ":,.4~g}")
+
+
+def _up_to_all(low: float) -> dict[str, Any]:
+    """Labels from ``low`` up to 100 %, beyond which no share is.
+
+    >>> [round(each, 3) for each in _up_to_all(0.977)["tickvals"]]
+    [0.98, 0.985, 0.99, 0.995, 1.0]
+    """
+    unit = 10.0 ** floor(log10(1 - low))
+    step = next(unit * each for each in (0.1, 0.2, 0.25, 0.5, 1, 2) if (1 - low) / unit / each <= 5)
+    return {"tickvals": [1 - step * n for n in reversed(range(int((1 - low) / step) + 1))]}
 
 
 THICK = 0.7
@@ -109,7 +121,7 @@ LETTER, NARROW = 6, 150
 that shares a row on paper."""
 
 MARGIN, MOST_ROOM = 0.04, 0.35
-"""Shares of a figure's width that are left behind the bars, and at most for words."""
+"""Shares of a figure's width that are left behind the bars, and at most for words before them."""
 
 LEAST = 1e-3
 """The least difference between both ends of an axis."""
@@ -137,6 +149,7 @@ def bars(found: BarChart) -> go.Figure:
     ends = ends or [0.0]
     axis, factor, _ = _scaled(found.axis, ends)
     low, high = axis["range"] if log else (factor * min(ends), factor * max(ends))
+    span, right = _with_room(found.bars, low, high, factor)
     parts: dict[str, list[ChartBar]] = {}
     for bar in found.bars:
         parts.setdefault(bar.part, []).append(bar)
@@ -144,8 +157,9 @@ def bars(found: BarChart) -> go.Figure:
     labels = list(dict.fromkeys(label(bar.row) for bar in found.bars))
     return draw.assemble(
         [_dots(own, factor) if dots else _bars(own, places, factor) for own in parts.values()],
-        axis | {"range": _with_room(found.bars, low, high)},
-        _names(labels),
+        axis | {"range": span},
+        _names(labels) | ({} if dots else {"showgrid": False}),  # words stand next to bars
+        margin={"r": right},
         height=height(len(labels), _row(labels, places))
         + LINE_HEIGHT * bool(named)
         + NAME_HEIGHT * (len(parts) if len(parts) > 1 else 0),
@@ -162,19 +176,22 @@ def bars(found: BarChart) -> go.Figure:
     )
 
 
-def _with_room(bars: Sequence[ChartBar], low: float, high: float) -> tuple[float, float]:
-    """The ends of an axis that leaves room for the words next to the bars; bars that stand on the
-    ground have none below it."""
-    left, right = MARGIN * (low != 0), MARGIN
+def _with_room(
+    bars: Sequence[ChartBar], low: float, high: float, factor: float
+) -> tuple[tuple[float, float], int]:
+    """The ends of an axis, and pixels behind it, that leave room for the words next to the bars;
+    bars that stand on the ground have none below it."""
+    left, behind = MARGIN * (low != 0), float(theme.RIGHT)
     for bar in bars:
         if bar.words and bar.interval is None:
-            room = min(MOST_ROOM, (LETTER * len(bar.words) + 8) / NARROW)
-            left, right = (
-                max(left, room * (bar.end < bar.start)),
-                max(right, room * (bar.end >= bar.start)),
-            )
-    whole = max(high - low, LEAST) / (1 - left - right)
-    return low - left * whole, high + right * whole
+            words = LETTER * len(bar.words) + 8
+            if bar.end < bar.start:
+                left = max(left, min(MOST_ROOM, words / NARROW))
+            else:
+                short = (high - factor * bar.end) / max(high - low, LEAST)
+                behind = max(behind, words - NARROW * max(0.0, short))
+    whole = max(high - low, LEAST) / (1 - left - MARGIN)
+    return (low - left * whole, high + MARGIN * whole), ceil(behind)
 
 
 def _places(bars: Sequence[ChartBar]) -> list[tuple[float, float]]:
@@ -231,7 +248,7 @@ def _dots(bars: Sequence[ChartBar], factor: float) -> draw.Trace:
 
 HOVER = "%{customdata}<extra></extra>"
 
-SHAPES: Mapping[str, str] = {"warn": "diamond", "bad": "x", "half": "square"}
+SHAPES: Mapping[str, str] = {"": "diamond", "warn": "diamond", "bad": "x", "half": "square"}
 """How dots differ for readers who do not see colours."""
 
 
@@ -275,8 +292,8 @@ SYMBOLS: Mapping[str | None, str] = {
 }
 """State of a point -> its shape, where it is not that of its series."""
 
-BELOW = "triangle-down"
-"""The shape of points that are below the axis."""
+BELOW, WHOLE = "triangle-down", 0.03
+"""The shape of points that are below the axis, and at which share of its height they are drawn."""
 
 TO_THE_LEFT, TO_THE_RIGHT = 0.8, 0.2
 """From which share of the axis on words stand to the left of their point, and up to which they do
@@ -328,7 +345,8 @@ def _region(right: float | None, limit: float, y: Scaled) -> draw.Trace:
 def _series(each: Series, look: Style, across: Sequence[float], y: Scaled, told: str) -> draw.Trace:
     """The points of a series, those below the axis on it, and the line through them."""
     log, values = y.axis.get("type") == "log", [y.factor * at.y for at in each.points]
-    bottom = 0.0 if log else y.axis["range"][0]
+    bottom, top = (0.0, 0.0) if log else y.axis["range"]
+    bottom += WHOLE * (top - bottom) if any(value < bottom for value in values) else 0.0
     symbols = [
         SYMBOLS.get(at.state, look.symbol) if value >= bottom else BELOW
         for at, value in zip(each.points, values, strict=True)

@@ -121,11 +121,18 @@ def distribution(
         name = f"{100 * target:.6g} % wanted"
         shapes.append(draw.across(target, "muted", 1, "dot", **_named(name)))
     places = _place(marks, curve.x, limit_s, wide)
+    above = any(
+        rank > TOP and at > TO_THE_LEFT for rank, at in zip(marked(target), places, strict=True)
+    )
     return draw.assemble(
         [_line(shown, metric, scale), _marks(marks, marked(target), places, metric, scale)],
         time_axis(title, scale, rangemode="tozero") | (log if wide else ends),
         theme.axis(
-            f"share of {curve.of}", range=[0, 1.04], tickformat=".0%", dtick=0.25, fixedrange=True
+            f"share of {curve.of}",
+            range=[0, 1.14 if above else 1.04],  # labels stay below the legend
+            tickformat=".0%",
+            dtick=0.25,
+            fixedrange=True,
         ),
         meta={"log": log} if log else None,
         shapes=shapes,
@@ -134,8 +141,8 @@ def distribution(
 
 
 def _named(name: str) -> dict[str, Any]:
-    """A line that the legend names."""
-    return {"name": name, "showlegend": True}
+    """A line that the legend names, behind the labels of the percentiles."""
+    return {"name": name, "showlegend": True, "layer": "below"}
 
 
 def empty(title: str) -> go.Figure:
@@ -184,6 +191,9 @@ def _place(x: Floats, shown: Floats, limit: float | None, wide: bool) -> Floats:
 TO_THE_LEFT = 0.6
 """From this share of the width on the label of a percentile stands left of its mark."""
 
+TOP = 92
+"""Above this percentile such a label stands over its mark, where no line of a wanted share is."""
+
 WIDE_LABEL = 0.3
 """The width of a label, as a share of the plot of a page on a phone."""
 
@@ -204,7 +214,10 @@ def _marks(
         np.asarray(ranks) / 100,
         {"size": 8, "color": theme.METRICS[metric].light, "line": surface},
         text=texts,
-        textposition=["top left" if p > TO_THE_LEFT else "bottom right" for p in place],
+        textposition=[
+            "bottom right" if at <= TO_THE_LEFT else "top left" if rank > TOP else "middle left"
+            for rank, at in zip(ranks, place, strict=True)
+        ],
         cliponaxis=False,
         showlegend=False,
     )

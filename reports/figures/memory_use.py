@@ -31,6 +31,7 @@ TITLES: Mapping[str, str] = {
     "reserve": "the engine's reserve",
     "kv_used": "KV cache: holds tokens",
     "kv_wasted": "KV cache: reserved, unused",
+    "kv_cached": "KV cache: cached, of no request",
     "kv_free": "KV cache: free",
     "outside": "left free",
 }
@@ -38,7 +39,8 @@ TITLES: Mapping[str, str] = {
 
 
 class Memory(NamedTuple):
-    """Bytes of each of ``TITLES``; ``time`` (s) is when the cache was fullest, NaN if never used.
+    """Bytes of each of ``TITLES`` that the memory has; ``time`` (s) is when the cache was fullest,
+    NaN if never used.
 
     ``short`` are the bytes by which the parts exceed the memory of the GPU: 0 unless the number of
     KV blocks was given and is too large for it.
@@ -52,32 +54,37 @@ class Memory(NamedTuple):
 
 def gpu_memory(memory: Mapping[str, Any], timeseries: pd.DataFrame) -> Memory:
     """The memory of a GPU that is as the summary's ``infersim.memory`` says, at its fullest."""
-    time, used, reserved = _fullest(timeseries)
+    time, used, reserved, idle = _fullest(timeseries)
     token, cache = memory["kv_bytes_per_token"], memory["kv_cache_bytes"]
     taken = min(max(used, reserved) * token, cache)
+    cached = None if idle is None else min(idle * token, cache - taken)
     parts = {
         "weights": memory["weights_bytes"] + memory.get("adapter_bytes", 0.0),
         "activations": memory["activations_bytes"],
         "reserve": memory["reserve_bytes"],
         "kv_used": min(used * token, taken),
         "kv_wasted": taken - min(used * token, taken),
-        "kv_free": cache - taken,
+        **({} if cached is None else {"kv_cached": cached}),
+        "kv_free": cache - taken - (cached or 0.0),
     }
     rest = memory["gpu_bytes"] - sum(parts.values())
     parts["outside"] = max(0.0, rest)
     return Memory(parts, memory["gpu_bytes"], time, max(0.0, -rest))
 
 
-def _fullest(timeseries: pd.DataFrame) -> tuple[float, float, float]:
-    """When a replica had most of its cache reserved, and its tokens used and reserved then."""
+def _fullest(timeseries: pd.DataFrame) -> tuple[float, float, float, float | None]:
+    """When a replica had most of its cache reserved, and its tokens used, reserved and cached
+    without a request then; these None where no prefixes are cached."""
+    idle = timeseries.get(CACHED[1], None)
     if not len(timeseries):
-        return np.nan, 0.0, 0.0
+        return np.nan, 0.0, 0.0, None if idle is None else 0.0
     growth = np.nan_to_num(Leaps.saved(timeseries).gained().astype(float))
     used = timeseries["kv_used_tokens"].to_numpy(float) + growth
     column = RESERVED_END if RESERVED_END in timeseries else "kv_reserved_tokens"
     reserved = np.maximum(timeseries[column].to_numpy(float), used)
     at = int(np.lexsort((used, reserved))[-1])
-    return float(timeseries["end_s"].iloc[at]), float(used[at]), float(reserved[at])
+    cached = None if idle is None else float(idle.fillna(0).iloc[at])
+    return float(timeseries["end_s"].iloc[at]), float(used[at]), float(reserved[at]), cached
 
 
 GIB = 2.0**30
@@ -88,6 +95,7 @@ NAMES: Mapping[str, str] = {
     "reserve": "engine's reserve",
     "kv_used": "KV cache, used",
     "kv_wasted": "KV cache, wasted",
+    "kv_cached": "KV cache, cached",
     "kv_free": "KV cache, free",
     "outside": "left free",
 }
@@ -98,6 +106,8 @@ def gpu_bars(found: Memory) -> go.Figure:
     """The parts below each other, in GiB."""
     bars, at = [], 0.0
     for part, name in NAMES.items():
+        if part not in found.parts:
+            continue
         amount, share = found.parts[part] / GIB, found.parts[part] / found.total
         text = f"{TITLES[part]}: {amount:,.4g} GiB, {share:.1%} of the memory"
         bars.append(ChartBar(name, at + amount, text, f"{amount:,.3g} GiB", part, start=at))

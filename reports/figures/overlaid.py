@@ -25,6 +25,9 @@ from sim.units import Scale
 POINTS = 400
 """Points of each line."""
 
+FEW = 5
+"""Most requests of an axis that has a label for each number of them."""
+
 
 class DrawnVariant(NamedTuple):
     """One run of a variant, and how its lines look."""
@@ -107,7 +110,9 @@ def levels(variants: Sequence[DrawnVariant], name: str) -> go.Figure | None:
         traces.append(_line(each, _in(shown, at.tolist()), y, hover))
     if not traces:
         return None
-    axis = theme.axis(f"requests {name}", rangemode="tozero", tickformat=",d")
+    few = all(max(trace["y"], default=0) <= FEW for trace in traces)
+    whole = {"tickformat": ",d"} | ({"dtick": 1} if few else {})
+    axis = theme.axis(f"requests {name}", rangemode="tozero", **whole)
     return _over_time(traces, shown, end, axis)
 
 

@@ -70,12 +70,13 @@ class LimitUse(NamedTuple):
 
 
 def limit_use(limits: Sequence[LimitUse]) -> go.Figure:
-    """The limits below each other, in the order given. What is reached is in the name of a row:
-    next to its bar, the line of the limit would go through it on a narrow screen."""
+    """The limits below each other, in the order given. What is reached, and which share of the
+    limit that is, are in the name of a row: next to its bar, the line of the limit would go through
+    them on a narrow screen."""
     bars = []
     for title, text, share, tone in limits:
-        row = f"{title}: {text}"
         times = f"{number(share)}x" if share >= TWICE else f"{100 * share:.0f}%"
-        bars.append(ChartBar(row, min(share, LONGEST), f"{row}: {times}", times, tone))
+        row = f"{title}: {text}, {times}"
+        bars.append(ChartBar(row, min(share, LONGEST), row, tone=tone))
     axis = ChartAxis("share of the limit", "share")
     return chart(BarChart(axis, tuple(bars), (Mark(1.0, "limit"),)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor, log10
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +111,9 @@ def slot_view(
     the whole batch is done. ``trail`` is exact where the run saved it; else it is inferred what
     preempted requests did.
     """
+    requests = _lasting(requests)
     served = requests[requests["first_token_s"].notna() | requests["scheduled_s"].notna()]
+    served = served[served["replica"] >= 0]
     if not len(served):
         return None
     replica = int(served["replica"].min())
@@ -148,6 +151,13 @@ def slot_view(
         batches=_batches(rows, after, stays, start, end),
         about=_about(rows, sorted({stay.row for stay in stays})),
     )
+
+
+def _lasting(requests: pd.DataFrame) -> pd.DataFrame:
+    """``requests``, of which those whose clients gave up stand on no replica: when their last
+    attempt left its slot is not in the table."""
+    lost = (requests["status"] == "gave up") & requests["finish_s"].isna()
+    return requests.assign(replica=requests["replica"].mask(lost, -1)) if lost.any() else requests
 
 
 class _Stretch(NamedTuple):
@@ -329,14 +339,20 @@ def _batches(
     return tuple(sorted(found))
 
 
+def stretch(view: SlotView) -> str:
+    """From when to when of the run the view is, in the seconds of its axis."""
+    digits = max(0, 1 - floor(log10(max(view.end - view.start, 1e-6))))
+    start, end, duration = (f"{at:,.{digits}f}" for at in (view.start, view.end, view.duration))
+    return f"{start} to {end} s of {duration} s"
+
+
 def caption(view: SlotView) -> str:
     """The text on what is shown, and on what is left out."""
     told = []
     if view.requests.drawn < view.requests.all:
         told.append(f"{view.requests.drawn:,} of {view.requests.all:,} requests.")
     if view.is_cut:
-        span = f"{show_time(view.start)} to {show_time(view.end)} of {show_time(view.duration)}"
-        told.append(f"Around the middle of the run: {span}.")
+        told.append(f"A stretch of the run: {stretch(view)}.")
     if view.replicas.all > 1:
         told.append(f"One of {view.replicas.all:,} replicas.")
     if view.slots.drawn < view.slots.all:

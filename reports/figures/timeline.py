@@ -169,7 +169,8 @@ def _states(
 
 def _by_replica(timeseries: pd.DataFrame, requests: pd.DataFrame, edges: Floats) -> list[Panel]:
     """Requests that run in each replica, mean of each bin; of many the most, the mean and the least
-    that one has. Nothing where there is one replica."""
+    that one has. Nothing where there is one replica. Names are short, so that those of all lines
+    stand side by side on a telephone."""
     running = {}
     of_plans, of_requests = (frame["replica"].to_numpy() for frame in (timeseries, requests))
     for replica in np.unique(of_plans).tolist():
@@ -183,17 +184,17 @@ def _by_replica(timeseries: pd.DataFrame, requests: pd.DataFrame, edges: Floats)
         every = np.array(list(running.values()))
         ends = {"most": every.max(axis=0), "mean": every.mean(axis=0), "least": every.min(axis=0)}
         traces = [
-            _bins(edges, values, f"{name} of a replica", "running", told) | {"fill": "none"}
+            _bins(edges, values, name, "running", told) | {"fill": "none"}
             for name, values in ends.items()
         ]
         for trace, dash in zip(traces, ("dash", "solid", "dot"), strict=True):
             trace["line"] = trace["line"] | {"dash": dash}
     else:
         traces = [
-            _bins(edges, values, f"replica {replica}", "running", told)
+            _bins(edges, values, f"{'' if place else 'replica '}{replica}", "running", told)
             | {"fill": "none", "line": {**STEPS, "color": look.color, "dash": look.dash}}
-            for (replica, values), look in zip(
-                running.items(), styles([{} for _ in running]), strict=True
+            for place, ((replica, values), look) in enumerate(
+                zip(running.items(), styles([{} for _ in running]), strict=True)
             )
         ]
     return [Panel("in each replica", {}, traces)]
@@ -224,7 +225,7 @@ def _preemptions(timeseries: pd.DataFrame, edges: Floats) -> list[Panel]:
     return [
         Panel(
             "preemptions",
-            {},
+            {"dtick": 1} if counts.max() <= 5 else {},
             [
                 _bins(
                     edges,

@@ -22,7 +22,12 @@ Values = Any
 def assemble(
     traces: Sequence[Trace], x: Mapping[str, Any], y: Mapping[str, Any], **layout: Any
 ) -> go.Figure:
-    """The figure of ``traces`` over both axes, and of what else its ``layout`` says."""
+    """The figure of ``traces`` over both axes, and of what else its ``layout`` says. A legend of
+    points alone has marks of its own size, however small the figure's are."""
+    told = [*traces, *layout.get("shapes", ())]
+    named = [each.get("mode") for each in told if each.get("name") and each.get("showlegend", True)]
+    if named and set(named) == {"markers"}:
+        layout["legend"] = {"itemsizing": "constant", **layout.get("legend", {})}
     return go.Figure(data=traces, layout=theme.layout() | {"xaxis": x, "yaxis": y, **layout})
 
 

@@ -279,6 +279,9 @@ AXIS: Mapping[str, Any] = {
 }
 """A light grid, no frame, labels like 15,000 rather than 15k."""
 
+RIGHT = 16
+"""Pixels between a figure and its right edge."""
+
 LEGEND: Mapping[str, Any] = {
     "orientation": "h",
     "x": 0,
@@ -294,7 +297,7 @@ _TEMPLATE: Mapping[str, Any] = {
     "paper_bgcolor": "rgba(0, 0, 0, 0)",
     "plot_bgcolor": "rgba(0, 0, 0, 0)",
     "font": {"family": FONT_STACK, **text("ink", 12)},
-    "margin": {"l": 8, "r": 16, "t": 16, "b": 8, "pad": 0},
+    "margin": {"l": 8, "r": RIGHT, "t": 16, "b": 8, "pad": 0},
     "showlegend": False,
     "legend": LEGEND,
     "uirevision": "keep",

@@ -9,7 +9,14 @@ from sim.result import simulate
 from sim.scenario import load_scenario
 from sim.setup import own_code
 from sim.ui.job import Draw, Job, Step
-from sim.ui.question import command, errors_of, read, scenario_of, shown_yaml
+from sim.ui.question import (
+    command,
+    errors_of,
+    plan_command,
+    read,
+    scenario_of,
+    shown_yaml,
+)
 
 
 def steps(job: Job, draw: Draw) -> Iterator[Step]:
@@ -32,7 +39,11 @@ def _steps(job: Job, draw: Draw) -> Iterator[Step]:
             f"the page runs no code of your own ({', '.join(own)}); `infersim run` does"
         )
     result = simulate(scenario)
-    taken = {"yaml": shown_yaml(given, job.trace_name), "command": command(given, job.trace_name)}
+    taken = {
+        "yaml": shown_yaml(given, job.trace_name),
+        "command": command(given, job.trace_name),
+        "plan": plan_command(given, job.trace_name),
+    }
     tables = {"requests": result.requests, "timeseries": result.timeseries}
     yield {**taken, **draw({"summary": result.summary, **tables}, None)}
     result.confirm()

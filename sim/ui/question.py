@@ -193,10 +193,32 @@ def command(scenario: Mapping[str, Any], trace: str = "") -> str:
     >>> print(command(scenario_of(read({})))[:45])
     infersim run chat --set name=asked --set 'des
     """
+    return _asking(scenario, trace, "run", BASE)
+
+
+def plan_command(scenario: Mapping[str, Any], trace: str = "") -> str:
+    """The command that finds how many replicas of its GPU the question takes; empty without an
+    SLO, or without a load that a fleet could be sized for.
+
+    >>> print(plan_command(scenario_of(read({})))[:50])
+    infersim plan chat --gpus h100-sxm --tensor-parall
+    >>> plan_command(scenario_of(read({"arrivals": "burst"})))
+    ''
+    """
+    (pool,) = scenario["fleet"]
+    arrivals = scenario["workload"].get("arrivals", {"rate": None})
+    if "slo" not in scenario or "rate" not in arrivals:
+        return ""
+    layout = "--tensor-parallel", str(pool.get("tensor_parallel", 1))
+    return _asking(scenario, trace, "plan", BASE, "--gpus", str(pool["gpu"]), *layout)
+
+
+def _asking(scenario: Mapping[str, Any], trace: str, *words: str) -> str:
+    """The command of these ``words`` about a question."""
     cleared = dict.fromkeys(("max_model_len", "slo"))
     sections = _named(scenario, trace)
     texts = [f"{key}={_flow(value)}" for key, value in (sections | cleared | sections).items()]
-    return shlex.join(["infersim", "run", BASE, *(x for text in texts for x in ("--set", text))])
+    return shlex.join(["infersim", *words, *(x for text in texts for x in ("--set", text))])
 
 
 def _flow(value: object) -> str:

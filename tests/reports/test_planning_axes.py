@@ -7,12 +7,40 @@ from typing import Any
 import pytest
 
 from reports.figures.charts import chart
+from reports.frame import theme
 from sim.planning.answers.diagnose import mean_parts
-from sim.planning.answers.drawings import Grid
+from sim.planning.answers.drawings import (
+    BarChart,
+    ChartAxis,
+    ChartBar,
+    ChartPoint,
+    Grid,
+    PointChart,
+    Series,
+)
 from sim.planning.answers.find import curve as curve_of
 from sim.planning.answers.plan_drawings import cost_and_latency
 from tests import made_up, made_up_studies
 from tests.answers import drawings, drawn, render_diagnosis
+
+
+def test_words_next_to_bars_have_room_behind_the_axis_not_on_it() -> None:
+    """A wide figure would leave a third of itself blank for them."""
+    bars = tuple(ChartBar(f"row {end}", end, "", "123.4 GiB") for end in (2.0, 80.0))
+    drawn = chart(BarChart(ChartAxis("memory (GiB)"), bars))
+    assert drawn.layout.xaxis.range[1] < 85
+    assert drawn.layout.margin.r >= 6 * len("123.4 GiB")
+    short = chart(BarChart(ChartAxis("memory (GiB)"), (bars[0], ChartBar("long", 80.0, ""))))
+    assert short.layout.margin.r == theme.RIGHT  # they fit over the longer bar
+
+
+def test_shares_of_all_have_no_labels_beyond_them() -> None:
+    met = PointChart(
+        ChartAxis("cost"),
+        ChartAxis("share", "share", ends=(0.98, 1.02)),
+        (Series("a", (ChartPoint(1.0, 1.0, "a"),)),),
+    )
+    assert max(chart(met).layout.yaxis.tickvals) == 1
 
 
 def test_a_curve_of_long_latencies_is_in_seconds() -> None:

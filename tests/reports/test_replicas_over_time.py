@@ -13,12 +13,14 @@ from tests.report_fixtures import KV_TOKENS, make_run
 def test_the_timeline_shows_how_even_replicas_are_used(replicas: int) -> None:
     made = make_run(400, replicas=replicas)
     drawn = timeline.figure(made.timeseries, made.requests, kv_tokens=KV_TOKENS, replicas=replicas)
-    mine = {t.name: np.asarray(t.y, float) for t in drawn.data if "replica" in (t.name or "")}
+    axes = {a: drawn.layout[a].title.text for a in drawn.layout if a.startswith("yaxis")}
+    each = {a.replace("axis", "") for a, title in axes.items() if title == "in each replica"}
+    mine = {t.name: np.asarray(t.y, float) for t in drawn.data if (t.yaxis or "y") in each}
     if replicas == 1:
         assert not mine
         return
     if replicas == 3:
-        assert list(mine) == ["replica 0", "replica 1", "replica 2"]
+        assert list(mine) == ["replica 0", "1", "2"]
         edges = next(np.asarray(t.x, float) for t in drawn.data if t.name == "replica 0")
         plans = made.timeseries
         lasts = plans["end_s"] - plans["start_s"]

@@ -412,7 +412,7 @@ def test_headroom_is_not_said_to_keep_the_limits(met: bool | None) -> None:
     run = make_run(50)
     run.summary["infersim"]["verdict"] |= {"slo_met": met, "headroom": 3.0, "utilisation": 0.25}
     headroom = {answer.key: answer for answer in verdict(run.summary).answers}["headroom"]
-    loose = "" if met is None else ", a rough bound, of which the SLO is no part"
+    loose = "" if met is None else "; a rough bound that leaves the SLO out"
     told = "About 4 times the traffic: then it takes the whole capacity"
     assert headroom.short == f"{told}{loose}."
     assert ("infersim find" in headroom.detail) == (met is not None)

@@ -190,7 +190,8 @@ def test_the_memory_of_a_gpu_adds_up(run: SavedRun) -> None:
     assert sum(found.parts.values()) == pytest.approx(given["gpu_bytes"])
     assert min(found.parts.values()) >= 0
     token, tokens = given["kv_bytes_per_token"], own(run)["kv_cache"]["tokens"]
-    cache = {name: found.parts[f"kv_{name}"] / token for name in ("used", "wasted", "free")}
+    names = ("used", "wasted", "cached", "free")
+    cache = {name: found.parts[f"kv_{name}"] / token for name in names}
     assert sum(cache.values()) == pytest.approx(tokens)
     usable = tokens - own(run)["kv_cache"]["block_size"]  # the engine keeps a block
     assert cache["used"] + cache["wasted"] == own(run)["kv_cache"]["peak_reserved"] * usable

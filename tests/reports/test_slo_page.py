@@ -46,6 +46,19 @@ def limit_at(run: SavedRun, metric: str, share: float) -> str:
     return f"{float(np.nanquantile(values, share))!r}s"
 
 
+def test_a_card_counts_the_requests_that_were_never_answered() -> None:
+    """The latency of those that were is within the limit, the share of all requests is not."""
+    limit = slo.SloLimit("ttft", 500.0, 0.16, target=0.95)
+    assert limit.missed
+    assert not limit._replace(attainment=0.96).missed
+    assert not limit._replace(target=None).missed
+    run = page({"ttft": "10s", "attainment": 0.95})
+    limits = run.summary["infersim"]["verdict"]["limits"]
+    limits["ttft"] |= {"attainment": 0.16, "low": 0.1, "high": 0.2, "value_ms": None}
+    card = head.cards(run.summary)[0]
+    assert any("only 16" in line for line in card.details), card
+
+
 def test_a_missed_slo_is_not_read_the_other_way_round() -> None:
     free = page(None)
     missed = answers(page({"ttft": limit_at(free, "ttft", 0.5), "tpot": "1s", "attainment": 0.95}))

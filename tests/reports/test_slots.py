@@ -16,7 +16,6 @@ from reports.figures import slots
 from reports.figures.slot_view import caption, slot_view
 from reports.frame import theme
 from reports.frame.formats import NARROW_SPACE
-from sim.units import show_time
 from tests.browser import Drive, needs_browser, with_figures
 from tests.report_fixtures import make_run, plan_frame
 from tests.reports.test_report import rejected_run
@@ -178,6 +177,19 @@ def test_a_small_run_is_shown_whole() -> None:
     assert (view.start, view.end) == (0.0, result.requests["finish_s"].max())
 
 
+def test_requests_whose_clients_gave_up_hold_no_slot() -> None:
+    """When their last attempt ended is not known: drawn, it would hold its slot to the end."""
+    run = make_run(100, rate=20.0)
+    given_up = run.requests["request_id"] < 50
+    requests = run.requests.assign(
+        status=run.requests["status"].mask(given_up, "gave up"),
+        finish_s=run.requests["finish_s"].mask(given_up),
+    )
+    view = slot_view(requests, run.timeseries)
+    assert view is not None
+    assert set(view.ids) == set(range(50, 100))
+
+
 def test_a_large_run_is_shown_in_part_and_the_caption_says_which() -> None:
     run = make_run(4000, rate=60.0, replicas=3)
     view = slot_view(run.requests, run.timeseries)
@@ -188,7 +200,7 @@ def test_a_large_run_is_shown_in_part_and_the_caption_says_which() -> None:
     told = caption(view)
     assert f"{view.requests.drawn:,} of 4,000 requests." in told
     assert "One of 3 replicas." in told
-    assert f"Around the middle of the run: {show_time(view.start)} to" in told
+    assert f"A stretch of the run: {view.start:.1f} to {view.end:.1f} s of" in told
     if view.slots.all > views.SLOTS + views.SPARE:
         assert f"The lowest {views.SLOTS} of {view.slots.all:,} slots." in told
     drawn = bars(slots.chart(view))

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sim
@@ -70,6 +71,18 @@ def test_a_long_latency_has_its_percentiles_in_minutes() -> None:
     named = [(shape.name, shape.showlegend) for shape in drawn.layout.shapes]
     assert named == [("limit 1 s", True), ("95 % wanted", True)]
     assert drawn.layout.showlegend
+
+
+def test_labels_of_high_percentiles_stay_below_the_legend() -> None:
+    """Over a mark at the right there is room up to it, and none stands on the wanted share."""
+    seconds = np.linspace(1.0, 100.0, 100)
+    requests = pd.DataFrame({"ttft_s": seconds, "status": "completed", "warmup": False})
+    drawn = latency_cdf.figure(requests, "ttft", limit_s=90.0, target=0.99)
+    assert drawn.data[1].textposition == (
+        "bottom right", "middle left", "top left",
+    )  # fmt: skip
+    assert drawn.layout.yaxis.range[1] > 1.1
+    assert {shape.layer for shape in drawn.layout.shapes} == {"below"}
 
 
 def test_a_logarithmic_axis_has_whole_numbers_and_leaves_out_what_says_nothing() -> None:

@@ -11,7 +11,15 @@ from sim.errors import UsageError
 from sim.scenario import load_scenario
 from sim.ui.answer import steps
 from sim.ui.job import Job
-from sim.ui.question import FIELDS, LISTS, command, read, scenario_of, shown_yaml
+from sim.ui.question import (
+    FIELDS,
+    LISTS,
+    command,
+    plan_command,
+    read,
+    scenario_of,
+    shown_yaml,
+)
 
 ASKED: list[dict[str, str]] = [
     {},
@@ -35,6 +43,14 @@ def test_the_command_and_the_file_ask_what_the_form_asks(
     assert words[:3] == ["infersim", "run", "chat"]
     assert set(words[3::2]) == {"--set"}
     assert load_scenario(words[2], words[4::2]).to_yaml() == loaded.to_yaml()
+
+
+def test_the_plan_asks_for_as_many_of_the_same_replicas() -> None:
+    given = scenario_of(read({"gpu": "l40s", "tensor_parallel": "2"}))
+    words = shlex.split(plan_command(given))
+    assert words[:7] == ["infersim", "plan", "chat", "--gpus", "l40s", "--tensor-parallel", "2"]
+    assert load_scenario(words[2], words[8::2]).to_yaml() == load_scenario(given).to_yaml()
+    assert plan_command(scenario_of(read({"ttft": "", "tpot": ""}))) == ""
 
 
 def test_every_field_becomes_its_key() -> None:

@@ -5,7 +5,7 @@
   const $ = (id) => document.getElementById(id);
   const form = $("form");
   const inputs = [...form.querySelectorAll("[name]")];
-  const { plots, redraw, made, addCopy } = globalThis.pageFigures;
+  const { plots, redraw, made, addCopy, unbroken } = globalThis.pageFigures;
   const { views } = globalThis.pageViews;
   const PAUSE = 150; // ms after the last key before what is typed is asked
   const MOTION = 12000; // ms in which the slots of a run pass
@@ -154,7 +154,8 @@
     $(`${side}-title`).textContent = found.title;
     if (side === "now") {
       $("yaml").textContent = found.yaml;
-      $("command").textContent = found.command;
+      for (const name of ["command", "plan"]) $(name).replaceChildren(...unbroken(found[name]));
+      $("planning").hidden = !found.plan;
     }
     const specs = Object.entries({ ...step.figures, ...(step.slots && { slots: step.slots.spec }) });
     if (step.slots) place.querySelector("figure:last-of-type .caption").textContent = step.slots.caption;

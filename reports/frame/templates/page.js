@@ -6,14 +6,16 @@
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   const plots = [...document.querySelectorAll(".plot")];
   const extras = new Map(); // name of a figure -> what else is drawn in it
-  const { views, asked, keepView, keepInside } = globalThis.pageViews;
+  const { views, asked, keepView, keepInside, liftLegend } = globalThis.pageViews;
   const PAPER = 670; // pixels across a page of A4 within its margins
   const LEGIBLE = 0.86; // how much smaller a table may be made on paper: its words then have 7 pt
   const LOW = 180; // pixels that a figure needs for its axes and words
   const SMALL = 9.5; // pixels, 7 pt
+  const TALL = 900; // pixels of a sheet that a figure with many panels may take
   // Of its height on the screen a figure has so much on paper, where it cannot be cut in two: the
   // many figures of a run leave little blank paper as they are, the few of other pages much.
-  const SMALLER = document.getElementById("key-figures") ? 1 : 0.72;
+  const ofRun = document.getElementById("key-figures") !== null;
+  const SMALLER = ofRun ? 1 : 0.72;
   const heights = new Map(); // figure -> its height on the screen
   let printing = false;
 
@@ -61,10 +63,14 @@
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     if (printing) {
       figure.layout.width = widthOnPaper(plot);
-      const many = figure.layout.yaxis3 !== undefined; // panels are low enough already
+      const many = figure.layout.yaxis3 !== undefined || plot.matches(".plot-slots"); // low enough already
       const full = figure.layout.height ?? heights.get(plot);
-      figure.layout.height = Math.min(many ? full : Math.max(SMALLER * full, Math.min(full, LOW)), 640);
-      if (plot.closest(".plots-thirds")) narrow(figure.layout);
+      figure.layout.height = many ? Math.min(full, TALL) : Math.min(Math.max(SMALLER * full, Math.min(full, LOW)), 640);
+      if (figure.layout.width < PAPER) { // names side by side leave the curves their room
+        const font = { ...figure.layout.legend?.font, size: SMALL };
+        figure.layout.legend = { ...figure.layout.legend, font };
+      }
+      if (figure.layout.width < 300) narrow(figure.layout);
     }
     return figure;
   }
@@ -98,9 +104,12 @@
     if (layout.xaxis.type !== "log") Object.assign(layout.xaxis, { autorange: true });
   }
 
+  // Pages of decisions print their thirds as pairs, of which an odd last one has the whole width.
   function widthOnPaper(plot) {
-    if (plot.closest(".plots-thirds")) return 215;
-    return plot.closest(".plots-pair") ? 330 : PAPER;
+    const thirds = plot.closest(".plots-thirds");
+    if (thirds && ofRun) return 215;
+    const alone = plot.closest("figure").matches(":last-child:nth-child(odd):not(:first-child)");
+    return (thirds || plot.closest(".plots-pair")) && !alone ? 330 : PAPER;
   }
 
   // Of the whole with every part, so that a part which the legend hides leaves a gap.
@@ -122,6 +131,7 @@
       await (anew ? Plotly.newPlot : Plotly.react)(plot, data, layout, config);
       if (anew) { // a new plot has no listeners
         plot.on("plotly_afterplot", () => keepInside(plot));
+        plot.on("plotly_relayout", (change) => change.autosize && liftLegend(plot));
         keepView(plot);
         keepInside(plot);
       }
@@ -420,6 +430,14 @@
     }
   }
 
+  // The words of a command, no option of which is broken at the end of a line.
+  function unbroken(text) {
+    return text.split(" ").flatMap((word, i) => {
+      const whole = made("span", { textContent: word });
+      return i ? [" ", whole] : [whole];
+    });
+  }
+
   function addCopy(place, name, text) {
     addTool(place, name, async (button) => {
       await copy(text());
@@ -442,7 +460,7 @@
   addEventListener("hashchange", unfold);
   unfold();
 
-  globalThis.pageFigures = { plots, extras, made, addCopy, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
+  globalThis.pageFigures = { plots, extras, made, addCopy, unbroken, redraw: (some) => Promise.all(some.filter((plot) => !folded(plot)).map(draw)) };
 
   root.dataset.run = whatRan();
   start(); // the library is inflated while the tables are prepared
@@ -452,11 +470,7 @@
   });
   document.querySelectorAll(".command").forEach((place) => {
     const code = place.querySelector("code");
-    const words = code.textContent.split(" ").flatMap((word, i) => {
-      const whole = made("span", { textContent: word }); // a line does not break inside of an option
-      return i ? [" ", whole] : [whole];
-    });
-    code.replaceChildren(...words);
+    code.replaceChildren(...unbroken(code.textContent));
     addCopy(place, "copy", () => code.textContent);
   });
 })();

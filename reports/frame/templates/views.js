@@ -60,5 +60,16 @@
     });
   }
 
-  globalThis.pageViews = { views, asked, keepView, keepInside };
+  // A legend above a figure keeps the place that it had when the figure was narrower and it took more
+  // lines: it then lies on the curves until it is laid again.
+  function liftLegend(plot) {
+    const legend = plot.querySelector(".legend");
+    const { y, yanchor } = plot._fullLayout.legend ?? {};
+    if (!legend || yanchor !== "bottom") return;
+    const { t, h } = plot._fullLayout._size;
+    const wanted = plot.getBoundingClientRect().top + t + h * (1 - y);
+    if (legend.getBoundingClientRect().bottom > wanted + 2) Plotly.relayout(plot, { "legend.y": y });
+  }
+
+  globalThis.pageViews = { views, asked, keepView, keepInside, liftLegend };
 })();

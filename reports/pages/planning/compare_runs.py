@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import yaml
 from reports.figures import overlaid, slots
 from reports.figures.overlaid import DrawnVariant
 from reports.figures.series import styles
-from reports.figures.slot_view import SlotView, slot_view, time_spent
+from reports.figures.slot_view import SlotView, slot_view, stretch, time_spent
 from reports.frame.run_directory import SavedRun, known
 from sim.findings import Cell, Column, Drawing, Drawings, Heading, Lines, Links, Part, Table
 from sim.planning.answers.cells import Document
@@ -103,8 +104,7 @@ def slot_plots(views: Views) -> list[Drawing]:
     """The slot chart of each variant."""
     plots = []
     for index, (each, view) in enumerate(views):
-        until = min(view.end, view.duration)
-        span = f"{show_time(view.start)} to {show_time(until)} of {show_time(view.duration)}"
+        span = stretch(replace(view, end=min(view.end, view.duration)))
         note = f"{span}. {view.slots.drawn:,} of {view.slots.all:,} slots."
         if view.replicas.all > 1:
             note += f" One of {view.replicas.all:,} replicas."
@@ -246,13 +246,14 @@ def differing(document: Document, runs: Runs) -> Table | None:
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Dotted key -> value as text."""
+    """Dotted key -> value as a scenario has it."""
     if isinstance(value, Mapping):
         pairs = [(str(key), each) for key, each in value.items()]
     elif isinstance(value, list):
         pairs = [(str(index), each) for index, each in enumerate(value)]
     else:
-        return {prefix: "none" if value is None else str(value)}
+        written = str(value).lower() if isinstance(value, bool) else str(value)
+        return {prefix: "none" if value is None else written}
     found: dict[str, str] = {}
     for key, each in pairs:
         found |= _flat(each, f"{prefix}.{key}" if prefix else key)

@@ -12,7 +12,17 @@ import plotly.graph_objects as go
 from reports.figures.charts import chart
 from reports.frame.content import Plot, to_json
 from reports.frame.page import fill, provenance, question
-from sim.findings import Cards, Drawing, Drawings, Findings, Heading, Part, Table, Thesis
+from sim.findings import (
+    Cards,
+    Drawing,
+    Drawings,
+    Findings,
+    Heading,
+    Headline,
+    Part,
+    Table,
+    Thesis,
+)
 from sim.planning.answers import findings_of
 from sim.planning.answers.definitions import DEFINITIONS
 from sim.results.whole_file import write_text
@@ -44,13 +54,19 @@ def render(command: str, document: Mapping[str, Any], more: Heading | None = Non
             ),
             "setup": found.setup,
         },
-        headline=found.headline,
+        headline=_in_short(found.headline),
         boxes=[p for section in found.sections for p in section.parts if isinstance(p, Thesis)],
         parts={
             section.name: [_drawn(part) for part in section.parts] for section in found.sections
         },
         provenance=provenance(document),
     )
+
+
+def _in_short(headline: Headline) -> Headline:
+    """``headline`` with how sure its answer is in the text below."""
+    title, sure, more = headline.title.partition(" That is ")
+    return headline._replace(title=title, text=f"{sure.lstrip()}{more} {headline.text}".strip())
 
 
 def write_page(

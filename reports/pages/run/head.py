@@ -160,11 +160,12 @@ def _latency_card(summary: Mapping[str, Any], name: str) -> Card:
         text = f"limit {slo.milliseconds(limit.limit_ms)}"
         told = {"good": ", kept", "bad": ", missed", "warn": ", too close to call"}
         kept_so_far = limit.so_far and limit.tone == "warn" and not limit.left_open
+        missed = limit.missed or (value is not None and value > limit.limit_ms)
         if limit.crossed and limit.tone == "warn" and value is not None:
-            text += f", {'kept' if value <= limit.limit_ms else 'missed'} at the predicted times"
+            text += f", {'missed' if missed else 'kept'} at the predicted times"
         else:
             text += ", kept so far" if kept_so_far else told.get(limit.tone, "")
-        if limit.tone == "bad" and value is not None and value <= limit.limit_ms:
+        if missed and value is not None and value <= limit.limit_ms:
             text += f": only {slo.percent(limit.attainment, limit.target)} within it"
         parts.insert(2, text)
     tone = "neutral" if limit is None else limit.tone

@@ -153,6 +153,7 @@ def _memory_table(found: Memory) -> Table:
             Cell(*show(found.parts[name] / found.total, "share")),
         )
         for name, title in TITLES.items()
+        if name in found.parts
     ]
     total = (found.total + found.short) / 2**30
     shares = show((found.total + found.short) / found.total, "share")

@@ -51,6 +51,13 @@ class SloLimit(NamedTuple):
         return low <= self.limit_ms and (high is None or high > self.limit_ms)
 
     @property
+    def missed(self) -> bool:
+        """Whether fewer requests are within the limit than are wanted."""
+        if self.attainment is None or self.target is None:
+            return False
+        return self.attainment < self.target
+
+    @property
     def metric(self) -> str:
         """ttft, tpot or e2el."""
         return self.name.partition("_")[0]

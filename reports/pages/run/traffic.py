@@ -63,7 +63,7 @@ def _gaps(arrivals: Floats) -> Plot:
     shown = gaps * factor
     drawn = histogram.figure(shown, title=f"time between arrivals ({unit})", metric="arrivals")
     caption = (
-        f"{_statistics(shown, unit)}; coefficient of variation "
+        f"{_statistics(shown, unit).capitalize()}; coefficient of variation "
         f"{show_number(float(gaps.std() / gaps.mean()))} (Poisson arrivals: 1)."
     )
     return Plot("gaps", title, "arrival_gaps", caption, to_json(drawn), kind="low")

@@ -306,7 +306,7 @@ def headroom_sentences(verdict: Mapping[str, Any]) -> list[str]:
         loose = ": an estimate without the SLO, and without queues, which may carry more."
     else:
         text = f"About {times}: then {where} takes the whole capacity"
-        loose = ", a rough bound, of which the SLO is no part."
+        loose = "; a rough bound that leaves the SLO out."
     told = [f"{text}."] if verdict["slo_met"] is None else [f"{text}{loose}", finds]
     if lost := verdict.get("lost_work"):
         told.append(

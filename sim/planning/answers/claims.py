@@ -79,7 +79,7 @@ def _brief(entry: Mapping[str, Any]) -> str:
     figure, variants = compared(entry), entry["variants"]
     found = [*variants[: MOST_SHOWN - 1], variants[-1]] if len(variants) > MOST_SHOWN else variants
     values = (
-        f"{variant['name'].replace('_', ' ')} {shown(figure, variant['figures'][figure['key']])}"
+        f"{shown(figure, variant['figures'][figure['key']])} ({variant['name'].replace('_', ' ')})"
         for variant in found
     )
     return f"{figure['title']}: {', '.join(values)}"

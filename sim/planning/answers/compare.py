@@ -124,7 +124,10 @@ def of_means(document: Document) -> Iterator[Drawing]:
 
 def of_differences(document: Document) -> Iterator[Drawing]:
     """The differences to the base in the same metrics."""
-    note = "Green: better than the base; red: worse; grey: statistically tied with it."
+    note = (
+        "Green circle: better than the base; red cross: worse; grey diamond: statistically tied "
+        "with it."
+    )
     for entry in drawn_entries(document):
         differences = apart(document, entry)
         if differences.bars:

@@ -78,8 +78,9 @@ def findings(document: Document) -> Findings:
 
 def _headline(document: Document) -> Headline:
     tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
-    answer, short, verdict = document["answer"], document["short"], document["verdict"]["text"]
-    return Headline(tone or "neutral", short, verdict if short == answer else f"{answer} {verdict}")
+    first, *others = document["answer"].split(". ", 1)
+    text = " ".join((*others, document["verdict"]["text"]))
+    return Headline(tone or "neutral", f"{first.removesuffix('.')}.", text)
 
 
 def attained_at_ends(document: Document) -> BarChart | None:

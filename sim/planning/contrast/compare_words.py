@@ -115,8 +115,8 @@ def percent(part: float, *, signed: bool = False) -> str:
 
 
 def mark(entry: Entry, index: int) -> str:
-    """``best``, ``tied`` with the best one, or nothing."""
-    if index not in entry["best"]:
+    """``best``, ``tied`` with the best one, or nothing, as where one variant alone has a value."""
+    if index not in entry["best"] or sum(mean is not None for mean in entry["means"]) < 2:
         return ""
     return "best" if index == _first(entry) else "tied"
 
