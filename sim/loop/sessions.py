@@ -63,10 +63,11 @@ class SessionFleet(AnsweredFleet):
         return self._sends[0][0] if self._sends else math.inf
 
     def _prompt(self) -> int:
+        """The longest prompt of the next turn: its requests reach the router together."""
         if not self._sends:
             return 0
         live = self._live[self._sends[0][1]]
-        return live.session.turns[live.turn].requests[0][0]
+        return max(prompt for prompt, _ in live.session.turns[live.turn].requests)
 
     def _send_next(self) -> None:
         time, number = heappop(self._sends)

@@ -73,6 +73,13 @@ def test_the_next_turn_waits_for_all_branches(leap: bool) -> None:
     assert played.tokens == {0: [1, 2], 1: [1, 2, 3, 4], 2: [5]}
 
 
+def test_no_branch_is_scheduled_before_it_has_passed_the_front_end() -> None:
+    """The longest prompt of a turn passes last; each token of a prompt takes time there."""
+    agent = sim.load_scenario("scenarios/agent.yaml", ["run.requests=400"])
+    queued = sim.simulate(agent).requests["queue_s"]
+    assert queued.min() >= -1e-12
+
+
 @pytest.mark.parametrize("leap", [True, False])
 def test_a_client_has_one_session_after_the_other(leap: bool) -> None:
     never = math.nan

@@ -134,7 +134,7 @@ def test_terminal_and_page_do_not_call_it_met() -> None:
     assert "SLO too close to call" in result._repr_html_()
     for text in (told, *(answer.detail for answer in page.answers)):
         assert "met at both ends" not in text
-    assert "(missed if slower)" in told  # the faster end is played until it tells
+    assert "(met only if faster, and that in too short a run to tell)" in told
 
 
 def test_the_number_to_simulate_is_one_that_settles_it() -> None:
