@@ -52,7 +52,7 @@ FEW = 10
 WORST = 5
 """Rows named for each kind of measurement."""
 
-OUTSIDE = 12
+OUTSIDE = 8
 """Rows named as the farthest outside their bands."""
 
 

@@ -170,15 +170,11 @@ class Learnt:
         solved = self._solved[key]
         mean, left = solved.at(place, kind, self._sizes)
         apart = usual.within * self._apart(solved.rows, place.model)
-        own_kind = [
-            math.log(row.within)
-            for row in solved.rows
-            if row.place.deployment == place.deployment and row.kind == kind
-        ]
+        found = (row.within for row in solved.rows if row.place == place and row.kind == kind)
         return ExpectedError(
             usual.centre + usual.within * mean,
             dict(zip(PARTS, (apart * math.sqrt(each) for each in left), strict=True)),
-            math.exp(sum(own_kind) / len(own_kind)) if own_kind else apart,
+            next(found, apart),
             self.multiples_of(kind),
         )
 

@@ -230,7 +230,7 @@ def _table(
         expand=True,
         box=None if found.first else box.SIMPLE,
         show_edge=False,
-        padding=(0, blank, 0, 0),
+        padding=(0, blank + found.first, 0, 0),  # the blank that a box has between columns
         pad_edge=False,
     )
     others = [(width, found.columns[index].title) for index, width in widths.items()]

@@ -97,6 +97,8 @@ class Simulators:
                 self._free.put_nowait(worker)
                 return
         self._all.discard(worker)
+        if receiving is not None:  # it fails when the process is killed, and is not waited for
+            receiving.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.to_thread(worker.end)
         fresh = _Simulator(self._draw)
         self._all.add(fresh)

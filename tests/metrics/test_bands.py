@@ -54,6 +54,17 @@ def test_a_deployment_that_was_compared_is_known_best() -> None:
     assert of_release[1] > 1.5 * of_release[0]
 
 
+def test_what_was_never_compared_is_never_surer_than_another_release_of_what_was() -> None:
+    for row in learnt().rows:
+        release = row.place._replace(release="99.0")
+        other, new = (
+            learnt().expected(each, row.kind)
+            for each in (release, release._replace(gpu="a card of tomorrow"))
+        )
+        assert other.multiples == new.multiples
+        assert other.spread <= new.spread * (1 + 1e-9), row
+
+
 def test_a_place_is_judged_by_what_is_known_without_it() -> None:
     known, alone = (learnt().expected(KNOWN, TPOT, without=each) for each in (None, KNOWN))
     assert alone.common["this deployment"] > known.common["this deployment"]
@@ -152,7 +163,7 @@ def test_throughput_that_arrivals_do_not_set_is_that_of_full_batches() -> None:
         ({"engine": "sglang"}, "were compared, of other models"),
         ({"fleet.0.gpu": "l4"}, "ever compared with a measurement (no run on l4)"),
         ({"fleet.0.gpu": "mi300x"}, "(no run on mi300x)"),
-        ({"engine": "sglang", "fleet.0.gpu": "l40s"}, "on l40s, where tensorrt-llm was compared)"),
+        ({"engine": "sglang", "fleet.0.gpu": "l40s"}, "on l40s, where runs of tensorrt-llm were)"),
         ({"engine": "ideal"}, "(no run of ideal)"),
     ],
 )
@@ -176,7 +187,7 @@ def test_usual_bias_is_explained_and_a_relative_named() -> None:
     assert band["basis"].endswith(" Kernels are timed as on the rtx-pro-6000.")
     centre = reach("mean_tpot_ms", question(result.record)).centre
     side = "above" if centre > 0 else "below"
-    told = f"Usual bias: measured times mostly lie {side} such predictions, by "
+    told = f"Measured times mostly lie {side} such predictions, by "
     assert f"{told}{abs(math.expm1(centre)):.0%}." in band["text"]
     assert "usual bias" in band["parts"]
     own = simulate(CHAT).summary["infersim"]["error_band"]

@@ -60,12 +60,14 @@ def error_band(
     where = f" on the {at.relative}, whose kernels these are" if at.relative else ""
     timed = f" Kernels are timed as on the {at.relative}." if at.relative else ""
     basis, follows = _compared(math.expm1(slower), at)
-    alone = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005)
+    alone = ", ".join(
+        f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005 and name != LEAN
+    )
     text = f"{basis}: {follows}, and within {half:.0%} in five of ten" if follows else basis
     text += f" ({alone})."
-    if parts.get(LEAN, 0.0) >= 0.005:
-        off, side = abs(math.expm1(usual.centre)), "above" if usual.centre > 0 else "below"
-        text += f" Usual bias: measured times mostly lie {side} such predictions, by {off:.0%}."
+    off, side = abs(math.expm1(usual.centre)), "above" if usual.centre > 0 else "below"
+    if off >= 0.005:
+        text += f" Measured times mostly lie {side} such predictions, by {off:.0%}."
     if links is not None:
         text += (
             f" Nothing says whether the cards reach each other over PCIe: if they do not as "
@@ -90,17 +92,17 @@ def _compared(error: float, at: Question) -> tuple[str, str]:
     """What the band rests on, the nearest runs that were compared first, and what follows for
     predicted times that may be off by ``error``."""
     where, known, far = at.place, learnt(), f"{error:.0%}"
-    usual = f"expect predicted times to be within {far} nine times in ten"
+    usual = f"expect times between tokens to be within {far} nine times in ten"
     releases = known.releases(where, "tpot")
     if at.own:
         return (
             "The engine was fitted to runs of your own",
-            f"predicted times should be within {far}",
+            f"times between tokens should be within {far}",
         )
     if releases:
         runs = f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared"
         if where.release in releases:
-            return runs, f"predicted times are within about {far} in nine of ten such runs"
+            return runs, f"times between tokens are within about {far} in nine of ten such runs"
         named = " and ".join(
             "a release not stated" if each == UNSTATED else f"release {each}" for each in releases
         )
@@ -115,9 +117,9 @@ def _compared(error: float, at: Question) -> tuple[str, str]:
             (f"on {where.gpu}", known.compared(gpu=where.gpu)),
         )
         if not there
-    ] or [f"no run of {where.engine} on {where.gpu}, where {_others(where.gpu)} was compared"]
+    ] or [f"no run of {where.engine} on {where.gpu}, where runs of {_others(where.gpu)} were"]
     like = f"Nothing like this was ever compared with a measurement ({', '.join(lacks)})"
-    return f"{like}: read times as right within a factor of {1 + error:.1f}", ""
+    return f"{like}: read times between tokens as right within a factor of {1 + error:.1f}", ""
 
 
 def _others(gpu: str) -> str:

@@ -189,6 +189,8 @@ def _unevenly(found: Load, one: BusiestReplica, state: State) -> tuple[Why, ...]
     its own capacity."""
     if too_much_for_one(found):
         return (Why.REPLICA_PILED_UP if one.backlog > one.batch else Why.REPLICA_SWALLOWED,)
+    if one.utilisation >= 1:
+        return (Why.REPLICA_SWALLOWED,)
     if state == State.STABLE and one.utilisation - SURE * one.error >= FULL:
         return (Why.REPLICA_NEAR,)
     return ()

@@ -90,7 +90,12 @@ def _in_a_line(d: Deployment, memory: Capacity, document: Document) -> Iterator[
     if memory.hybrid:  # each group of layers has blocks of its own
         whole = show_bytes(size * memory.kv_bytes_per_token)
         blocks = f"{memory.num_gpu_blocks:,} blocks of {whole}"
-    yield f"KV cache: {show_bytes(d.kv_bytes_per_token())} a token; {blocks}."
+    token = f"{show_bytes(d.kv_bytes_per_token())} a token"
+    if memory.windowed and not memory.stages:
+        context = document["context"]
+        whole = show_bytes(d.model.kv_bytes_of(context, d.kv_cache, d.layout))
+        token += f" in all windows, {whole} for a decoding request of {context:,}"
+    yield f"KV cache: {token}; {blocks}."
 
 
 GIB = 2.0**30

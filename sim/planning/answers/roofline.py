@@ -54,7 +54,7 @@ def first_parts(d: Deployment, document: Document) -> Iterator[Part]:
     """The first lines of ``parts``: each pass in a row, and what takes most of it."""
     yield _title(d, document)
     yield Lines(_memory_bound(document), "")
-    yield _passes(document)
+    yield _passes(d, document)
     yield Lines(_tiles([*_memory_bound(document), *map(_bounds, document["passes"])]), "")
     yield Lines(tuple(document["notes"]), "warn")
 
@@ -129,7 +129,7 @@ def _formats(d: Deployment) -> str:
     return f"{d.weights} weights{f', experts in {experts}' if other else ''}"
 
 
-def _passes(document: Document) -> Table:
+def _passes(d: Deployment, document: Document) -> Table:
     """Each pass in a row: its time, its tokens a second, and the resource and the operator that
     take the largest shares of the time."""
     rows = []
@@ -148,7 +148,8 @@ def _passes(document: Document) -> Table:
     context, prompt = (document["passes"][at]["tokens"] for at in (0, -1))
     caption = f"Decode at {context:,} tokens of context each, prefill of {prompt:,} tokens"
     last = Column("bound by", False, prose=True), Column("longest operator", False)
-    columns = (Column("pass", False), Column("time"), Column("tokens/s"), *last)
+    rate = "tokens/s" if d.layout.data == 1 else "tokens/s of each rank"
+    columns = (Column("pass", False), Column("time"), Column(rate), *last)
     return Table("passes", caption, columns, tuple(rows), look="compact")
 
 
