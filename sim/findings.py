@@ -69,9 +69,10 @@ class Table(NamedTuple):
     """Rows under a caption; ``name`` is unique among the findings. The first ``keys`` columns name
     the row. A terminal draws a line after each of the rows ``ruled``, and where rows are ``shown``,
     no others. Its ``first`` lines have the first ``most`` of them, and no line below the heads;
-    columns that do not fit next to each other go on below, under the same names. A table with a ``look`` stands whole there: framed and as wide
-    as the terminal, or compact. Its numbers and names stay in one line, ``prose`` folds, and
-    ``note`` is below it. The ``legend`` says of marks before numbers what they mean."""
+    columns that do not fit next to each other go on below, under the same names. A table with a
+    ``look`` stands whole there: framed and as wide as the terminal, or compact. Its numbers and
+    names stay in one line, ``prose`` folds, and ``note`` is below it. The ``legend`` says of marks
+    before numbers what they mean."""
 
     name: str
     caption: str

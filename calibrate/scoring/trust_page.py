@@ -19,8 +19,8 @@ FLOORS = (
 
 
 KEPT_BACK = (
-    "The only check against figures that were kept back from all fits, 5,486 of them on 28 November "
-    "2026, found 69 % in the 90 % bands of that day, which were learnt otherwise."
+    "The only check against figures that were kept back from all fits, 5,486 of them on 28 "
+    "November 2026, found 69 % in the 90 % bands of that day, which were learnt otherwise."
 )
 
 

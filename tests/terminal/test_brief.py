@@ -285,3 +285,12 @@ def test_memory_for_more_than_a_model_was_made_for_is_counted_and_said_to_be() -
     assert " requests of 9,000 tokens." in told
     assert "more than the 4,096 tokens that llama-2-7b was made for; a scenario takes them" in told
     assert "was made for" not in " ".join(printed(*asked, "4096"))
+
+
+def test_few_claims_have_their_figures_and_the_reason() -> None:
+    claim = ROOT / "scenarios" / "claims" / "batching-not-faster.yaml"
+    told = printed("claims", str(claim), "--no-save")
+    at = next(place for place, line in enumerate(told) if line.startswith("holds "))
+    assert told[at + 1].startswith("E2EL mean: ")
+    assert "of 256" in told[at + 1]
+    assert "reads more KV" in told[at + 2]

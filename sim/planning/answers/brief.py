@@ -38,6 +38,9 @@ ALSO = 4
 OWN = 10
 """Values of metrics of the user's own that are shown."""
 
+FEW = 3
+"""Theses of which the figures and the reason are shown, too."""
+
 BOUNDS = 2
 """Limits that are named, the largest first."""
 
@@ -171,9 +174,10 @@ def first_lines(findings: Findings) -> Findings:
     tables = [p for p in parts if isinstance(p, Table) and p.rows and p.on_terminal]
     actions = [p for p in parts if isinstance(p, Actions) and p.each]
     kept: list[Part] = []
-    theses = tuple(f"{part.verdict} {part.title}" for part in parts if isinstance(part, Thesis))
+    theses = [part for part in parts if isinstance(part, Thesis)]
     if theses:
-        kept.append(Lines(theses))
+        lines_of = _explained if len(theses) <= FEW else _verdict
+        kept.append(Lines(tuple(line for each in theses for line in lines_of(each))))
     elif tables:
         kept.append(_cut(tables[0]))
     lines = [part for part in parts if isinstance(part, Lines)]
@@ -185,6 +189,14 @@ def first_lines(findings: Findings) -> Findings:
     head = findings.headline
     head = head if head.brief is None else head._replace(text=head.brief)
     return replace(findings, headline=head, sections=(section,))
+
+
+def _verdict(thesis: Thesis) -> tuple[str, ...]:
+    return (f"{thesis.verdict} {thesis.title}",)
+
+
+def _explained(thesis: Thesis) -> tuple[str, ...]:
+    return (*_verdict(thesis), thesis.brief, thesis.text)
 
 
 def _leading(lines: Iterable[Lines]) -> Iterator[str]:

@@ -118,9 +118,9 @@ def paddings(told: Sequence[tuple[str, Summary]]) -> str:
     ]
     return (
         f"On average an iteration decodes so many sequences of its batch: {', '.join(batches)}. A "
-        "batch served whole waits for its longest answer: static batching computes the answers that "
-        "are complete as padding, by request their slots are empty. Continuous batching fills them, "
-        "and pays with longer iterations, fuller and with prompts of others in them."
+        "batch served whole waits for its longest answer: static batching computes the answers "
+        "that are complete as padding, by request their slots are empty. Continuous batching fills "
+        "them, and pays with longer iterations, fuller and with prompts of others in them."
     )
 
 
