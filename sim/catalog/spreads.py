@@ -5,9 +5,9 @@ kind of figure; ``infersim score TABLES --learn-bands FILE`` writes it. An error
 measured over predicted. What it has in common with others (by engine, by GPU, by family of models,
 by the very engine, GPU and model, and by these in one release or of one kind of figure) are parts
 of their own, each normal with a size that was learnt. So the rows say what to expect of another
-run, and the less exactly the further it is from them: Gaussian process regression with a constant kernel
-for each part (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.25
-and 2.26). Sizes count in units of ``within``, how far figures of one row lie apart.
+run, and the less exactly the further it is from them: Gaussian process regression with a constant
+kernel for each part (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
+equations 2.25 and 2.26). Sizes count in units of ``within``, how far figures of one row lie apart.
 """
 
 from __future__ import annotations
