@@ -630,3 +630,11 @@ def test_what_a_study_varies_is_no_change() -> None:
     varied = ("--vary", "run.requests=50,70", "--repetitions", "1", "--jobs", "1", "--no-report")
     done = infersim("one.yaml", "--set", "run.requests=40", *varied, "-o", "it", "--json")
     assert json.loads(done.stdout)["asked"]["changes"] == []
+
+
+def test_one_of_two_differs_as_surely_as_the_other() -> None:
+    """Five times 3 to 29 times as long: most of the spread is that of the longer ones."""
+    long, short = [2.0, 20.0, 9.0, 4.0, 3.0], [0.6, 0.7, 0.65, 0.62, 0.7]
+    assert difference(long, short).certain
+    assert difference(short, long).certain
+    assert not difference(long, [3.0, 4.0, 9.5, 20.0, 2.0]).certain

@@ -39,11 +39,15 @@ class Difference:
     @property
     def certain(self) -> bool:
         """Whether there is a difference: 0 is outside the interval of the relative one, or of the
-        other where that is not known; without any interval, whether the values differ."""
+        other where that is not known; without any interval, whether the values differ. Ratios are
+        judged by their logarithms, so that one variant differs from another as surely as that from
+        it."""
         if self.mean is None:
             return False
         if self.relative is not None and self.relative_half_width is not None:
-            return abs(self.relative) > self.relative_half_width
+            ratio = 1 + self.relative
+            apart = ratio * math.log(ratio) if ratio > 0 else self.relative
+            return abs(apart) > self.relative_half_width
         if self.low is None or self.high is None:
             return self.mean != 0
         return not self.low <= 0 <= self.high
