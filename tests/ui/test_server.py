@@ -160,4 +160,4 @@ def test_without_aiohttp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sim.commands.ui.find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["ui"])
     assert done.exit_code == 2
-    assert "pip install 'infersim[serve]'" in done.stderr
+    assert "pip install '.[serve]'" in done.stderr

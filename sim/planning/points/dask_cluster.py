@@ -83,7 +83,7 @@ def _distributed() -> Any:
         return import_module("distributed")
     except ImportError:
         raise UsageError(
-            "--executor dask needs Dask, which is not installed: pip install 'infersim[dask]'"
+            "--executor dask needs Dask, which is not installed: pip install '.[dask]' (checkout)"
         ) from None
 
 
