@@ -125,5 +125,4 @@ class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
     def _decodes_at_all(self) -> bool:
         return super()._decodes_at_all() or bool(self._ended)
 
-    def _next(self, now: float) -> Plan | None:
-        return ChunkedPrefill.schedule(self, now)
+    _next = ChunkedPrefill.schedule

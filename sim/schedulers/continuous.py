@@ -41,13 +41,6 @@ class ChunkedPrefill(InOrder):
     rank that cannot keep up is not held back either.
     """
 
-    handed: int = 0
-    """Requests from other replicas that want a slot or memory (``roles``)."""
-
-    spoken_for: int = 0
-    """Tokens of the iteration that is planned that go to sequences beyond the batch
-    (``ahead_drafts``)."""
-
     shape: ClassVar[BatchShape] = BatchShape()
     knobs = frozenset(
         {
@@ -62,6 +55,11 @@ class ChunkedPrefill(InOrder):
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
+        self.handed = 0
+        """Requests from other replicas that want a slot or memory (``roles``)."""
+        self.spoken_for = 0
+        """Tokens of the iteration that is planned that go to sequences beyond the batch
+        (``ahead_drafts``)."""
         self._behind = False  # requests were left waiting by the last iteration open to prompts
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
         self._lone_rows = 1  # of a request in it that lacks a single token
@@ -315,10 +313,10 @@ class ChunkedPrefill(InOrder):
         return self.kv.fits(request, need if reserves else tokens, spare=spare)
 
     def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
-        chunk = super()._begin(tokens, need, cached, now)
+        request = self._admit(now, cached)
         if tokens < need:
-            self._partials.append(chunk.request)
-        return chunk
+            self._partials.append(request)
+        return Chunk(request, tokens, cached)
 
 
 def _unfinished(chunks: list[Chunk]) -> list[Request]:
