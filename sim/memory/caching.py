@@ -141,7 +141,7 @@ class CachingAllocator(PagedAllocator):
             self._held[request] = held + tokens
         self._found = None
         full = (held + tokens) // size
-        if full > self._registered[request]:
+        if request.prefix and full > self._registered[request]:
             self._register(request, full)
         return True
 
@@ -187,7 +187,8 @@ class CachingAllocator(PagedAllocator):
     def idle_tokens(self) -> int:
         """Tokens of the cached blocks that no request holds, without those taken since the cache
         was last asked."""
-        return min(self._runs.idle * self.block_size, self.capacity - self.reserved)
+        idle, free = self._runs.idle * self.block_size, self.capacity - self.reserved
+        return idle if idle < free else free
 
     # -- what is cached ----------------------------------------------------------------------
 

@@ -75,13 +75,13 @@ class ChunkedPrefill(InOrder):
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
-        batch = self.decoding
+        batch, waiting = self.decoding, self.waiting
         chunks: list[Chunk] = []
         preempted = admitted = 0
         if self._states is not None:
             self._states.begin_step()
         if threshold := self.limits.long_prefill_token_threshold:
-            others = len(self._running) + len(self.waiting) > 1
+            others = len(self._running) + len(waiting) > 1
             self._cap = threshold if others or not self.limits.lifts_cap_alone else 0
         if self.throttled and self._holds_prompts():
             return self._decodes_alone(now, admits=True)
@@ -91,7 +91,7 @@ class ChunkedPrefill(InOrder):
             preempted = self._grow_decodes()
         size = batch.size
         stationary = not preempted
-        if (self.waiting or self.handed) and not preempted:
+        if (waiting or self.handed) and not preempted:
             budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
             for chunk in chunks:
                 budget -= chunk.tokens
@@ -100,7 +100,7 @@ class ChunkedPrefill(InOrder):
             admitted = self._admit_waiting(chunks, budget, now)
             stationary = not self._shrinks
         if not preempted:
-            self._behind = bool(self.waiting)
+            self._behind = bool(waiting)
         self.deferred = False
         held = batch.context_after(1)
         if self._states is not None:
@@ -124,7 +124,7 @@ class ChunkedPrefill(InOrder):
         limits = self.limits
         if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
             return Refusal.UNCUT
-        return super().refusal(request)
+        return InOrder.refusal(self, request)
 
     def _after_all(self, now: float, preempted: int) -> Plan | None:
         """The plan after one whose requests were all preempted, for memory that others hold which
