@@ -242,10 +242,13 @@ class CachingAllocator(PagedAllocator):
 
     def _take(self, request: Request, found: FoundRuns) -> int:
         """Let ``request`` hold what it found; returns how many tokens that is."""
-        runs, idle = self._runs, self._runs.idle
-        self._holds[request] = [(runs.hold(piece), piece[1]) for piece in found.runs]
-        self.reserved += (idle - runs.idle) * self.block_size
-        self._count_shared()
+        holds: list[tuple[Run, int]] = []
+        if found.runs:
+            runs, idle = self._runs, self._runs.idle
+            holds += [(runs.hold(piece), piece[1]) for piece in found.runs]
+            self.reserved += (idle - runs.idle) * self.block_size
+            self._count_shared()
+        self._holds[request] = holds
         self._registered[request] = found.blocks
         self._holders[~request.id] = request
         return found.blocks * self.block_size
