@@ -45,7 +45,7 @@ class Replica(SingleEngine):
         """The plan in flight, or the last one."""
         self._launched = timer.launched
         self._ahead = isinstance(scheduler, Ahead)
-        # whether a request that comes during launches is another matter than one that comes later
+        # whether a request that comes during launches is queued otherwise than one that comes later
         self._early = type(scheduler).submit_early is not Scheduler.submit_early
         self._timer = timer
         if self._windows or isinstance(scheduler, DraftsByBatch):

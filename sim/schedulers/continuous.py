@@ -124,7 +124,7 @@ class ChunkedPrefill(InOrder):
         limits = self.limits
         if not limits.chunked_prefill and request.prompt_tokens > limits.max_num_batched_tokens:
             return Refusal.UNCUT
-        return InOrder.refusal(self, request)
+        return super().refusal(request)
 
     def _after_all(self, now: float, preempted: int) -> Plan | None:
         """The plan after one whose requests were all preempted, for memory that others hold which
