@@ -173,6 +173,8 @@ class IterationTimes(Timer):
             floor, fixed, later, each, (limits, lines) = found
         limit, intercept, slope = lines[bisect_right(limits, context)]
         gpu = fixed + intercept
+        if gpu > floor and slope >= 0.0:  # mostly
+            return limit, gpu + later, slope + each
         if gpu + (slope * limit if slope else 0.0) <= floor:
             return limit, floor + later, each
         crossing = (floor - gpu) / slope if slope else 0.0

@@ -147,4 +147,4 @@ def run(env: simpy.Environment, horizon: float, stop: Stop) -> None:
 def due_now(env: simpy.Environment) -> bool:
     """Whether another event is due at this very instant."""
     queue = env._queue
-    return bool(queue) and queue[0][0] == env._now
+    return queue[0][0] == env._now if queue else False

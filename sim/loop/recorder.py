@@ -243,6 +243,7 @@ class Recorder:
         self._read = together([each.read for each in columns])
         self._pack_more = packer(np.dtype(self.plan_row.descr[len(PLAN.descr) :]))
         self._row_bytes = self.plan_row.itemsize
+        self._block_bytes = BLOCK * self._row_bytes
         self.reasons: list[str] = []
         self.forget()
 
@@ -251,6 +252,7 @@ class Recorder:
         knows its recorder, and is only found to be garbage some runs later."""
         self._plans = bytearray()
         self._kept = KeptRows(self.plan_row)  # those before them
+        self._before = 0  # how many those are
         self._behind = False  # rows may stand behind others that ended later
         self._chunks = bytearray()
         self._requests = bytearray()
@@ -324,12 +326,13 @@ class Recorder:
     def _next_plan(self) -> int:
         """The number of the plan that is taken down next. Rows before it are kept in less memory as
         soon as they are many, unless some may have to move."""
-        if len(self._plans) >= BLOCK * self._row_bytes and not self._behind:
+        if len(self._plans) >= self._block_bytes and not self._behind:
             self._keep()
-        return len(self._kept) + len(self._plans) // self._row_bytes
+        return self._before + len(self._plans) // self._row_bytes
 
     def _keep(self) -> None:
         self._kept.add(np.frombuffer(self._plans, dtype=self.plan_row))
+        self._before = len(self._kept)
         self._plans = bytearray()
 
     def reject(self, request: Request, reason: str) -> None:

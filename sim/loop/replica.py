@@ -45,6 +45,8 @@ class Replica(SingleEngine):
         """The plan in flight, or the last one."""
         self._launched = timer.launched
         self._ahead = isinstance(scheduler, Ahead)
+        # whether a request that comes during launches is queued otherwise than one that comes later
+        self._early = type(scheduler).submit_early is not Scheduler.submit_early
         self._timer = timer
         if self._windows or isinstance(scheduler, DraftsByBatch):
             self._timer = BatchTimer(timer, scheduler.decoding)
@@ -65,7 +67,7 @@ class Replica(SingleEngine):
         """Take in a request that arrives now; wake up, or cut the leap in flight if it matters."""
         self.count(1)
         scheduler = self.scheduler
-        submit = scheduler.submit_early if self._launches else scheduler.submit
+        submit = scheduler.submit_early if self._early and self._launches else scheduler.submit
         self.wake(self, submit(request))
 
     @property

@@ -141,7 +141,7 @@ class CachingAllocator(PagedAllocator):
             self._held[request] = held + tokens
         self._found = None
         full = (held + tokens) // size
-        if full > self._registered[request]:
+        if request.prefix and full > self._registered[request]:
             self._register(request, full)
         return True
 
@@ -187,7 +187,8 @@ class CachingAllocator(PagedAllocator):
     def idle_tokens(self) -> int:
         """Tokens of the cached blocks that no request holds, without those taken since the cache
         was last asked."""
-        return min(self._runs.idle * self.block_size, self.capacity - self.reserved)
+        idle, free = self._runs.idle * self.block_size, self.capacity - self.reserved
+        return idle if idle < free else free
 
     # -- what is cached ----------------------------------------------------------------------
 
@@ -241,10 +242,13 @@ class CachingAllocator(PagedAllocator):
 
     def _take(self, request: Request, found: FoundRuns) -> int:
         """Let ``request`` hold what it found; returns how many tokens that is."""
-        runs, idle = self._runs, self._runs.idle
-        self._holds[request] = [(runs.hold(piece), piece[1]) for piece in found.runs]
-        self.reserved += (idle - runs.idle) * self.block_size
-        self._count_shared()
+        holds: list[tuple[Run, int]] = []
+        if found.runs:
+            runs, idle = self._runs, self._runs.idle
+            holds += [(runs.hold(piece), piece[1]) for piece in found.runs]
+            self.reserved += (idle - runs.idle) * self.block_size
+            self._count_shared()
+        self._holds[request] = holds
         self._registered[request] = found.blocks
         self._holders[~request.id] = request
         return found.blocks * self.block_size

@@ -48,17 +48,20 @@ class Ahead(IterationLevel):
 
     def schedule(self, now: float) -> Plan | None:
         """The plan that was made when the iteration before began."""
-        preempted = len(self.preempted)
+        preempted = self.preempted
+        before = len(preempted)
         plan = self._next(now)
         settled = self._settle()
         while plan is None and settled:  # nothing could be planned ahead: now that all is known
             plan = self._next(now)
             settled = self._settle()
-        self._busy = plan is not None
-        if plan is not None:
-            plan.preempted = len(self.preempted) - preempted  # by a plan of nothing, too
-            if settled:
-                plan.stationary = False
+        if plan is None:
+            self._busy = False
+            return None
+        self._busy = True
+        plan.preempted = len(preempted) - before  # by a plan of nothing, too
+        if settled:
+            plan.stationary = False
         return plan
 
     @abstractmethod
@@ -125,5 +128,4 @@ class AsyncChunkedPrefill(Ahead, ChunkedPrefill):
     def _decodes_at_all(self) -> bool:
         return super()._decodes_at_all() or bool(self._ended)
 
-    def _next(self, now: float) -> Plan | None:
-        return ChunkedPrefill.schedule(self, now)
+    _next = ChunkedPrefill.schedule

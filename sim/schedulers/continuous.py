@@ -41,13 +41,6 @@ class ChunkedPrefill(InOrder):
     rank that cannot keep up is not held back either.
     """
 
-    handed: int = 0
-    """Requests from other replicas that want a slot or memory (``roles``)."""
-
-    spoken_for: int = 0
-    """Tokens of the iteration that is planned that go to sequences beyond the batch
-    (``ahead_drafts``)."""
-
     shape: ClassVar[BatchShape] = BatchShape()
     knobs = frozenset(
         {
@@ -62,6 +55,11 @@ class ChunkedPrefill(InOrder):
 
     def __init__(self, limits: Limits, kv: Allocator) -> None:
         super().__init__(limits, kv)
+        self.handed = 0
+        """Requests from other replicas that want a slot or memory (``roles``)."""
+        self.spoken_for = 0
+        """Tokens of the iteration that is planned that go to sequences beyond the batch
+        (``ahead_drafts``)."""
         self._behind = False  # requests were left waiting by the last iteration open to prompts
         self._cap = 0  # most tokens of one prompt in the iteration that is planned; 0: no such cap
         self._lone_rows = 1  # of a request in it that lacks a single token
@@ -77,13 +75,13 @@ class ChunkedPrefill(InOrder):
 
     def schedule(self, now: float) -> Plan | None:
         """Decodes and partly prefilled prompts, then new ones, until a limit binds."""
-        batch = self.decoding
+        batch, waiting = self.decoding, self.waiting
         chunks: list[Chunk] = []
         preempted = admitted = 0
         if self._states is not None:
             self._states.begin_step()
         if threshold := self.limits.long_prefill_token_threshold:
-            others = len(self._running) + len(self.waiting) > 1
+            others = len(self._running) + len(waiting) > 1
             self._cap = threshold if others or not self.limits.lifts_cap_alone else 0
         if self.throttled and self._holds_prompts():
             return self._decodes_alone(now, admits=True)
@@ -93,7 +91,7 @@ class ChunkedPrefill(InOrder):
             preempted = self._grow_decodes()
         size = batch.size
         stationary = not preempted
-        if (self.waiting or self.handed) and not preempted:
+        if (waiting or self.handed) and not preempted:
             budget = self.limits.max_num_batched_tokens - batch.asked(size) - self.spoken_for
             for chunk in chunks:
                 budget -= chunk.tokens
@@ -102,7 +100,7 @@ class ChunkedPrefill(InOrder):
             admitted = self._admit_waiting(chunks, budget, now)
             stationary = not self._shrinks
         if not preempted:
-            self._behind = bool(self.waiting)
+            self._behind = bool(waiting)
         self.deferred = False
         held = batch.context_after(1)
         if self._states is not None:
@@ -315,10 +313,10 @@ class ChunkedPrefill(InOrder):
         return self.kv.fits(request, need if reserves else tokens, spare=spare)
 
     def _begin(self, tokens: int, need: int, cached: int, now: float) -> Chunk:
-        chunk = super()._begin(tokens, need, cached, now)
+        request = self._admit(now, cached)
         if tokens < need:
-            self._partials.append(chunk.request)
-        return chunk
+            self._partials.append(request)
+        return Chunk(request, tokens, cached)
 
 
 def _unfinished(chunks: list[Chunk]) -> list[Request]:
