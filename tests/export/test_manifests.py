@@ -73,6 +73,8 @@ def test_files_read_back_as_the_same_fleet(path: Path, engine: str, tmp_path: Pa
         pytest.skip(str(error))
     if engine == "tensorrt-llm" and not _own_rule(scenario):
         pytest.skip("trtllm-serve cannot say the rule or the format of this deployment")
+    if "llama.cpp" in scenario.to_yaml():
+        pytest.skip("the manifest leaves the GGUF file open, which the reader would know it by")
     for write, gpu in ((compose, scenario.pools[0].gpu), (kubernetes, None)):
         file = tmp_path / f"{write.__name__}.yaml"
         file.write_text(write(fleet), "utf-8")
