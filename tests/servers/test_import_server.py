@@ -291,6 +291,8 @@ def test_a_launch_command_reads_back_as_the_same_deployment(path: Path, engine: 
     if engine == "tensorrt-llm" and not _own_rule(scenario):
         pytest.skip("trtllm-serve cannot say the rule or the format of this deployment")
     family = engine or str(scenario.pools[0].engine).partition("@")[0]
+    if family == "llama.cpp":
+        pytest.skip("the command leaves the GGUF file open, which the reader would know it by")
     (started,) = commands(made[family], "the command")
     overrides = [] if "engine=" in family else [f"engine={scenario.pools[0].engine}"]
     back = imported(started, path.parent, gpu=scenario.pools[0].gpu, overrides=overrides)

@@ -230,15 +230,12 @@ def test_commands_take_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
     [
-        ("prompt_tokens", "1024", "`prompt_tokens: {kind: fixed, value: 1024}`"),
-        ("output_tokens", "64", "`output_tokens: {kind: fixed, value: 64}`"),
         ("output_tokens", -1, "a whole number of at least 1, got -1"),
         ("output_tokens", "long", "a mapping such as `output_tokens: {kind: lognormal"),
-        ("sessions.turns", 3, "`turns: {kind: fixed, value: 3}`"),
-        ("sessions.think_time", "20s", "`think_time: {kind: fixed, value: 20s}`"),
+        ("sessions.turns", 0, "a whole number of at least 1, got 0"),
     ],
 )
-def test_a_value_alone_is_answered_with_the_fixed_law(key: str, value: object, hint: str) -> None:
+def test_a_value_alone_that_is_no_constant_is_refused(key: str, value: object, hint: str) -> None:
     workload = {
         "arrivals": {"kind": "poisson", "rate": 1.0},
         "prompt_tokens": {"kind": "fixed", "value": 10},
