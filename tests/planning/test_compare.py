@@ -58,7 +58,7 @@ def test_the_sentence_says_what_iterations_decode_and_how_long_they_take(policy:
     busy = {"workload__arrivals__rate": 200, "scheduler__max_num_seqs": 16}
     found = compared(f"scheduler.batching={policy},continuous", repetitions=1, **busy)
     *before, said = headlines(found)
-    asked = r"On average an iteration .*: (.*) of .* in .* \((.*)\), (.*) of .* in .* \("
+    asked = r"On average an iteration .*: (.*) of .* in .* \((.*)\), ([\d.]+) in .* \("
     told = re.match(asked, said)
     assert told is not None, said
     assert told[2] == policy

@@ -111,8 +111,9 @@ def paddings(told: Sequence[tuple[str, Summary]]) -> str:
     if not any(map(padding_text, first.values())):
         return ""
     batches = [
-        f"{show_number(batch['mean_decode_batch'])} of {show_number(batch['mean_running'])} "
-        f"in {show_time(batch['mean_iteration_ms'] / 1e3)} ({label})"
+        f"{show_number(batch['mean_decode_batch'])}"
+        + f" of {show_number(batch['mean_running'])}" * bool(padding_text(summary))
+        + f" in {show_time(batch['mean_iteration_ms'] / 1e3)} ({label})"
         for label, summary in reversed(first.items())
         if (batch := summary["infersim"]["batch"])["mean_iteration_ms"]
     ]
@@ -120,7 +121,7 @@ def paddings(told: Sequence[tuple[str, Summary]]) -> str:
         f"On average an iteration decodes so many sequences of its batch: {', '.join(batches)}. A "
         "batch served whole waits for its longest answer: static batching computes the answers "
         "that are complete as padding, by request their slots are empty. Continuous batching fills "
-        "them, and pays with longer iterations, fuller and with prompts of others in them."
+        "them; the fuller an iteration and the more prompts in it, the longer it takes."
     )
 
 
