@@ -81,7 +81,6 @@ def readme(text: str, evidence: dict[str, Any]) -> str:
 
 def _intervals(trust: Part) -> str:
     """How many measurements lay in their intervals, and how wide those are."""
-    every = {each["of"]: each for each in trust["bands"]}
     left = {(each["left_out"], each["quantity"]): each for each in trust["left_out"]}
 
     def held(name: str) -> str:
@@ -95,7 +94,7 @@ def _intervals(trust: Part) -> str:
 
     return (
         f"Of {trust['figures']:,} published measurements\n"
-        f"{every['all']['covered90']:.0f} % lay within it; with whole GPUs left out "
+        f"{held('deployments')} lay within it; with whole GPUs left out "
         f"{held('GPUs')}, engines {held('engines')}, families of models "
         f"{held('model families')}, and of the newest releases\n"
         f"{held('newest releases')}. Half of the median interval for TPOT, throughput and TTFT is "

@@ -143,8 +143,7 @@ class ExpectedError(NamedTuple):
 class Learnt:
     """The content of ``spreads.yaml``: ``kinds``, with one for each of ``GROUPS`` where a kind was
     never compared; the size of each part in ``common``; the ``multiples`` of each group and manner;
-    how far errors ``within`` a place are ``shared`` by two of its figures; and the
-    ``rows``."""
+    how far errors ``within`` a place are ``shared`` by two of its figures; and the ``rows``."""
 
     origin: str
     kinds: Mapping[str, UsualError]

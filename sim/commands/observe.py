@@ -298,6 +298,7 @@ def batching(
         from calibrate.engine.explain import trace, view
         from calibrate.lazy_torch import installed
         from sim import catalog
+        from sim.terminal.console import stdout
 
         if not installed():
             raise UsageError(
@@ -305,8 +306,6 @@ def batching(
                 f"(infersim[calibrate]). Without it, `infersim roofline {model} --gpu h100-sxm "
                 "--full` shows what a batch shares by operator, in the column 'shared'"
             )
-        from sim.terminal.console import stdout
-
         spec = catalog.model(model)
         opened = open_device(device, threads)
         stdout().print(view(trace(spec, opened, precision, requests, context)))

@@ -78,7 +78,9 @@ def serve(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with plain_errors():
         if find_spec("aiohttp") is None or find_spec("prometheus_client") is None:
-            raise UsageError("the server needs more packages: pip install '.[serve]' (checkout)")
+            raise UsageError(
+                "the server needs more packages; in the checkout: pip install '.[serve]'"
+            )
         import asyncio
 
         from sim.results.run_directory import check_free, new_run_directory

@@ -27,7 +27,9 @@ def ui(
     """Ask by hand: a page on this machine whose answers follow each change of the question."""
     with plain_errors():
         if find_spec("aiohttp") is None:
-            raise UsageError("the page needs more packages: pip install '.[serve]' (checkout)")
+            raise UsageError(
+                "the page needs more packages; in the checkout: pip install '.[serve]'"
+            )
         import asyncio
 
         from reports.pages.asked.page import page

@@ -173,7 +173,7 @@ class IterationTimes(Timer):
             floor, fixed, later, each, (limits, lines) = found
         limit, intercept, slope = lines[bisect_right(limits, context)]
         gpu = fixed + intercept
-        if gpu > floor and slope >= 0.0:  # mostly
+        if gpu > floor and slope >= 0.0:  # the kernels take longer than the floor all along
             return limit, gpu + later, slope + each
         if gpu + (slope * limit if slope else 0.0) <= floor:
             return limit, floor + later, each

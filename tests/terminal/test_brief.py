@@ -287,6 +287,26 @@ def test_memory_for_more_than_a_model_was_made_for_is_counted_and_said_to_be() -
     assert "was made for" not in " ".join(printed(*asked, "4096"))
 
 
+def test_what_a_long_request_keeps_behind_windows_is_said() -> None:
+    """Of gemma-3-12b 8 of 48 layers keep all of it, 16 KiB a token each in 16 bits on one GPU."""
+    asked = ["fit", "gemma-3-12b", "--gpu", "h100-sxm", "--context", "100000"]
+    told = " ".join(" ".join(printed(*asked)).split())
+    found = re.search(r"KV cache: (\d+) KiB a token in all windows, ([\d.]+) GiB for a", told)
+    assert found is not None, told
+    everything, kept = float(found[1]) * 100_000 / 2**20, float(found[2])
+    assert everything / 6 < kept < everything / 5.5
+
+
+def test_the_rate_of_a_data_rank_is_called_that() -> None:
+    asked = ["roofline", "deepseek-v3", "--gpu", "h200-sxm", "--expert-parallel"]
+    heads = {
+        ranks: next(line for line in printed(*asked, *more) if line.startswith("pass "))
+        for ranks, more in ((1, ["--tensor-parallel", "8"]), (8, ["--data-parallel", "8"]))
+    }
+    assert "tokens/s of each rank" in heads[8]
+    assert "of each rank" not in heads[1]
+
+
 def test_few_claims_have_their_figures_and_the_reason() -> None:
     claim = ROOT / "scenarios" / "claims" / "batching-not-faster.yaml"
     told = printed("claims", str(claim), "--no-save")

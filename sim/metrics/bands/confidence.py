@@ -89,8 +89,8 @@ def error_band(
 
 
 def _compared(error: float, at: Question) -> tuple[str, str]:
-    """What the band rests on, the nearest runs that were compared first, and what follows for
-    predicted times that may be off by ``error``."""
+    """What the band rests on, the nearest runs that were compared first, and what follows for times
+    between tokens that may be off by ``error``."""
     where, known, far = at.place, learnt(), f"{error:.0%}"
     usual = f"expect times between tokens to be within {far} nine times in ten"
     releases = known.releases(where, "tpot")

@@ -186,7 +186,8 @@ def judge(run: RunRecord) -> FleetVerdict:
 
 def _unevenly(found: Load, one: BusiestReplica, state: State) -> tuple[Why, ...]:
     """Reasons that overrule the ``state`` of a fleet with room whose replica ``one`` takes more of
-    its own capacity."""
+    its own capacity: as for a fleet, more than that without being beyond doubt is too short to
+    tell."""
     if too_much_for_one(found):
         return (Why.REPLICA_PILED_UP if one.backlog > one.batch else Why.REPLICA_SWALLOWED,)
     if one.utilisation >= 1:

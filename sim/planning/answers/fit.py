@@ -91,7 +91,7 @@ def _in_a_line(d: Deployment, memory: Capacity, document: Document) -> Iterator[
         whole = show_bytes(size * memory.kv_bytes_per_token)
         blocks = f"{memory.num_gpu_blocks:,} blocks of {whole}"
     token = f"{show_bytes(d.kv_bytes_per_token())} a token"
-    if memory.windowed and not memory.stages:
+    if memory.windowed and not memory.stages and d.drafter is None:
         context = document["context"]
         whole = show_bytes(d.model.kv_bytes_of(context, d.kv_cache, d.layout))
         token += f" in all windows, {whole} for a decoding request of {context:,}"

@@ -78,9 +78,9 @@ def findings(document: Document) -> Findings:
 
 def _headline(document: Document) -> Headline:
     tone = "warn" if document["flips"] else {True: "good", False: "bad"}.get(document["holds"])
-    first, *others = document["answer"].split(". ", 1)
-    text = " ".join((*others, document["verdict"]["text"]))
-    return Headline(tone or "neutral", f"{first.removesuffix('.')}.", text)
+    decision, verdict = document["short"], document["verdict"]["text"]
+    more = document["answer"].removeprefix(decision).strip()
+    return Headline(tone or "neutral", decision, " ".join(filter(None, (more, verdict))))
 
 
 def attained_at_ends(document: Document) -> BarChart | None:

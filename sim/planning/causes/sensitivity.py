@@ -189,6 +189,7 @@ def _together(study: Study, base: Mapping[str, Any], swings: Sequence[Swing]) ->
 def document(found: Sensitivity) -> dict[str, Any]:
     """The content of ``result.json``."""
     base, own, sure = figures_of(found.base), found.base["infersim"], _trust(found)
+    decision, also = _answer(found)
     return {
         **head("sensitivity", found.scenario),
         "setup": setup_text(found.base),
@@ -196,8 +197,8 @@ def document(found: Sensitivity) -> dict[str, Any]:
         "holds": found.holds,
         "trust": sure,
         "question": _question(found),
-        "answer": _answer(found) + ("" if sure is None else f" That is {sure}."),
-        "short": _short(found),
+        "answer": f"{decision}{also}" + ("" if sure is None else f" That is {sure}."),
+        "short": decision,
         "flips": [swing.input.name for swing in found.ordered if _flips(found, swing)],
         "band": found.band,
         "figures": figure_rows(found.base),
@@ -239,9 +240,12 @@ def _flips(found: Sensitivity, swing: Swing) -> bool:
     return any(end.holds != found.holds for end in swing.ends)
 
 
-def _answer(found: Sensitivity) -> str:
+def _answer(found: Sensitivity) -> tuple[str, str]:
+    """The decision and what flips it, in a sentence; and another on what leaves it open, or
+    nothing."""
     if found.holds is None:
-        return "There is no verdict to flip: neither an SLO nor arrivals that could be too many."
+        none = "There is no verdict to flip: neither an SLO nor arrivals that could be too many."
+        return none, ""
     text = f"{_question(found)} {_now(found)}"
     flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
     opening = _named(found, _open)
@@ -249,26 +253,14 @@ def _answer(found: Sensitivity) -> str:
     if all(_open(end) for swing in found.swings for end in swing.ends):
         also = " Every input leaves it too close to call, at either end."
     if flipping:
-        return f"{text}, but it flips with {flipping}.{also}"
+        return f"{text}, but it flips with {flipping}.", also
     text += f", and no input alone {'is sure to flip' if opening else 'flips'} it within its range"
     if found.together is None or found.holds is False:
-        return f"{text}.{also}"
+        return f"{text}.", also
     both = "nor do all worse ends together" if found.together.holds else "all together do"
     if _open(found.together):
         both = "all worse ends together are too close to call"
-    return f"{text}; {both}.{also}"
-
-
-def _short(found: Sensitivity) -> str:
-    """The decision, and what changes it for sure, in a line."""
-    if found.holds is None:
-        return _answer(found)
-    flipping = _named(found, lambda end: end.holds != found.holds and not _open(end))
-    opening = _named(found, _open)
-    what = "no input alone is sure to flip it" if opening else "no input alone flips it"
-    if flipping:
-        what = f"it flips with {flipping}"
-    return f"{_question(found)} {_now(found)}; {what}."
+    return f"{text}; {both}.", also
 
 
 def _open(end: End) -> bool:

@@ -83,7 +83,8 @@ def _distributed() -> Any:
         return import_module("distributed")
     except ImportError:
         raise UsageError(
-            "--executor dask needs Dask, which is not installed: pip install '.[dask]' (checkout)"
+            "--executor dask needs Dask, which is not installed; in the checkout: "
+            "pip install '.[dask]'"
         ) from None
 
 
