@@ -157,7 +157,7 @@ def test_throughput_that_arrivals_do_not_set_is_that_of_full_batches() -> None:
     [
         ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 4}, "of llama-3.1-70b on h100-sxm"),
         ({}, "in release 0.11.1, not in 0.33"),
-        ({"engine": "vllm@0.11.1"}, "in nine of ten such runs"),
+        ({"engine": "vllm@0.11.1"}, "under vllm were compared: expect real times"),
         ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 2}, "and a release not stated"),
         ({"engine": "vllm@0.18", "model": "qwen3-8b"}, "were compared, of other models"),
         ({"engine": "sglang"}, "were compared, of other models"),
@@ -174,21 +174,20 @@ def test_a_band_says_which_runs_it_rests_on(changes: dict[str, str], words: str)
     bands = figure_bands(result.record, result.summary, None)
     assert bands is not None
     assert words in own["text"]
-    assert ("(no run" in words or "where" in words) == ("within a factor of" in own["text"])
-    assert bands["text"].startswith("Nothing like this was ever compared") == (
-        "within a factor of" in own["text"]
-    )
+    new = own["text"].startswith("Nothing like this was ever compared")
+    assert ("(no run" in words or "where" in words) == new
+    assert ("times the predicted times between tokens" in own["text"]) == new
+    assert bands["text"].startswith("Nothing like this was ever compared") == new
 
 
 def test_usual_bias_is_explained_and_a_relative_named() -> None:
-    """The bias by the value where measurements are expected, at the prediction none."""
+    """The bias by ends that lie unevenly about the prediction."""
     result = simulate(CHAT.override({"fleet.0.gpu": "rtx-3090"}))
     band = result.summary["infersim"]["error_band"]
     assert band["basis"].endswith(" Kernels are timed as on the rtx-pro-6000.")
-    centre = reach("mean_tpot_ms", question(result.record)).centre
-    side = "above" if centre > 0 else "below"
-    told = f"Measured times mostly lie {side} such predictions, by "
-    assert f"{told}{abs(math.expm1(centre)):.0%}." in band["text"]
+    down, up = reach("mean_tpot_ms", question(result.record)).ends("band90")
+    assert down != up
+    assert f"expect {math.exp(-down):.1f} to {math.exp(up):.1f} times" in band["text"]
     assert "usual bias" in band["parts"]
     own = simulate(CHAT).summary["infersim"]["error_band"]
     assert "timed as on" not in own["basis"] + own["text"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
 
 import sim
 from sim.catalog.spreads import learnt
-from sim.metrics.bands.bands import question
-from sim.metrics.bands.confidence import widest
+from sim.metrics.bands.bands import question, reach
+from sim.metrics.bands.confidence import off_by, widest
 from sim.metrics.bands.figure_bands import figure_bands
 from sim.metrics.bands.trust import Trust
 from sim.units import show_time
@@ -29,17 +30,21 @@ def test_sentences_on_certainty_are_those_of_the_band(path: object) -> None:
     text, widest_side = own["error_band"]["text"], widest(own["error_band"])
     assert widest_side is not None
     releases = learnt().releases(at.place, "tpot")
-    assert ("were compared: predicted times" in text) == (at.place.release in releases)
     assert text.startswith(f"Published runs of {at.place.model} on {at.place.gpu}") == bool(
         releases
     )
     assert at.place.release in releases or all(release in text for release in releases)
+    usual = reach("mean_tpot_ms", at)
     if at.compared:
-        assert f"within {widest_side:.0%}" in text.replace("about ", "")
-        assert f"within {own['error_band']['half']:.0%} in five of ten" in text
+        told = r"between tokens ([-+]?\d+)% to ([-+]?\d+)% from those predicted nine times in ten"
+        ends = [int(end) for end in re.findall(told, text)[0]]
+        shorter = 100 * math.expm1(-usual.ends("band90")[0])
+        assert ends == [round(shorter), round(100 * widest_side)]
+        assert f"and {off_by(*usual.ends('band50'))} five times in ten" in text
     else:
         assert text.startswith("Nothing like this was ever compared")
-        assert f"within a factor of {1 + widest_side:.1f}" in text
+        low, high = math.exp(-usual.ends("band90")[0]), 1 + widest_side
+        assert f"expect {low:.1f} to {high:.1f} times the predicted times" in text
     bands = figure_bands(result.record, result.summary, None)
     assert bands is not None
     assert bands["text"].startswith("With a chance of 90 %") == at.compared

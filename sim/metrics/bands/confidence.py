@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.catalog.spreads import UNSTATED, learnt
+from sim.catalog.whole_runs import whole_run_errors
 from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured import ALIKE
 from sim.cost.measured_experts import fit_for
-from sim.metrics.bands.bands import LEAN, Question, reach, shares, with_longer
+from sim.metrics.bands.bands import LEAN, Question, Reach, reach, shares, with_longer
 from sim.metrics.record.attribution import Attribution
 from sim.metrics.record.links import OpenLinks
 from sim.specs.experts import MixtureOfExperts
@@ -59,15 +60,12 @@ def error_band(
     measured = 0.0 if at.relative else known
     where = f" on the {at.relative}, whose kernels these are" if at.relative else ""
     timed = f" Kernels are timed as on the {at.relative}." if at.relative else ""
-    basis, follows = _compared(math.expm1(slower), at)
+    basis, follows = _compared(usual, slower, at)
     alone = ", ".join(
         f"{name} {share:.0%}" for name, share in parts.items() if share >= 0.005 and name != LEAN
     )
-    text = f"{basis}: {follows}, and within {half:.0%} in five of ten" if follows else basis
+    text = f"{basis}: {follows}" if follows else basis
     text += f" ({alone})."
-    off, side = abs(math.expm1(usual.centre)), "above" if usual.centre > 0 else "below"
-    if off >= 0.005:
-        text += f" Measured times mostly lie {side} such predictions, by {off:.0%}."
     if links is not None:
         text += (
             f" Nothing says whether the cards reach each other over PCIe: if they do not as "
@@ -88,38 +86,57 @@ def error_band(
     }
 
 
-def _compared(error: float, at: Question) -> tuple[str, str]:
+def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
     """What the band rests on, the nearest runs that were compared first, and what follows for times
-    between tokens that may be off by ``error``."""
-    where, known, far = at.place, learnt(), f"{error:.0%}"
-    usual = f"expect times between tokens to be within {far} nine times in ten"
+    between tokens, which may be longer by as much as ``slower`` (a logarithm)."""
+    where, known = at.place, learnt()
+    ninety = (usual.ends("band90")[0], slower)
+    follows = (
+        f"expect real times between tokens {off_by(*ninety)} from those predicted nine times in "
+        f"ten, and {off_by(*usual.ends('band50'))} five times in ten"
+    )
     releases = known.releases(where, "tpot")
     if at.own:
-        return (
-            "The engine was fitted to runs of your own",
-            f"times between tokens should be within {far}",
-        )
+        return "The engine was fitted to runs of your own", follows
     if releases:
         runs = f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared"
         if where.release in releases:
-            return runs, f"times between tokens are within about {far} in nine of ten such runs"
+            return runs, follows
         named = " and ".join(
             "a release not stated" if each == UNSTATED else f"release {each}" for each in releases
         )
-        return f"{runs}, in {named}, not in {where.release or 'this one'}", usual
+        return f"{runs}, in {named}, not in {where.release or 'this one'}", follows
     if at.compared:
         runs = f"Published runs of {where.engine} on {where.gpu} were compared"
-        return f"{runs}, of other models or figures", usual
+        return f"{runs}, of other models or figures", follows
     lacks = [
         f"no run {words}"
         for words, there in (
             (f"of {where.engine}", known.compared(engine=where.engine)),
-            (f"on {where.gpu}", known.compared(gpu=where.gpu)),
+            (f"on {where.gpu}{_apart(at)}", known.compared(gpu=where.gpu)),
         )
         if not there
     ] or [f"no run of {where.engine} on {where.gpu}, where runs of {_others(where.gpu)} were"]
     like = f"Nothing like this was ever compared with a measurement ({', '.join(lacks)})"
-    return f"{like}: read times between tokens as right within a factor of {1 + error:.1f}", ""
+    low, high = math.exp(-ninety[0]), math.exp(ninety[1])
+    return f"{like}: expect {low:.1f} to {high:.1f} times the predicted times between tokens", ""
+
+
+def off_by(down: float, up: float) -> str:
+    """How far a figure may lie from its prediction, both ways as logarithms, 0 or more.
+
+    >>> off_by(0.0, math.log(1.31)), off_by(math.log(1.25), 0.1)
+    ('0% to +31%', '-20% to +11%')
+    """
+    ends = (f"{share:+.0%}" for share in (math.expm1(-down), math.expm1(up)))
+    return " to ".join("0%" if end in ("+0%", "-0%") else end for end in ends)
+
+
+def _apart(at: Question) -> str:
+    """What is said of a run that the data of the GPU were adjusted to, where there is one."""
+    known = whole_run_errors(at.place.engine, experts=at.experts)
+    adjusted = any(each.in_sample and at.place.gpu in each.gpus for each in known)
+    return " apart from the one that the data of this GPU were adjusted to" * adjusted
 
 
 def _others(gpu: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from sim.catalog.spreads import NORMAL, learnt
 from sim.metrics.bands.bands import (
     CHANCE,
+    LEAN,
     LEVELS,
     SERVED,
     Question,
@@ -50,6 +51,9 @@ KEYS = (
 )
 """The figures that have bands, next to costs; ``capacity`` is that of full batches as a multiple of
 the traffic."""
+
+NAMED = 2
+"""Parts of the band of TTFT that its sentence names."""
 
 OF_TOKENS = ("_tpot_ms", "_itl_ms")
 """Ends of the names of times that a full batch bounds: an overload does not make them grow."""
@@ -244,8 +248,19 @@ def _text(
         else "Nothing like this was ever compared. As runs of other engines and GPUs were off, "
         "nine of ten real runs lie within"
     )
-    text = f"{within}: {', '.join(told)}."
-    return text + (ending if overload else "")
+    text = f"{within}: {', '.join(told)}." + (ending if overload else "")
+    return text + _why_first_tokens(figures)
+
+
+def _why_first_tokens(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why the mean TTFT is less sure than the mean TPOT, where it is: the parts of its band that
+    are the largest."""
+    ttft, tpot = (figures.get(f"mean_{name}_ms", {}).get("parts") for name in ("ttft", "tpot"))
+    if not ttft or not tpot or max(ttft.values()) <= max(tpot.values()):
+        return ""
+    most = sorted((share, name) for name, share in ttft.items() if name != LEAN)[-NAMED:]
+    told = ", ".join(f"{name} {share:.0%}" for share, name in reversed(most))
+    return f" TTFT is less sure than TPOT: published ones lie further apart ({told})."
 
 
 def _shown(verdict: Mapping[str, Any]) -> list[str]:
