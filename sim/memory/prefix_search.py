@@ -136,9 +136,12 @@ class PrefixSearch:
     def find(self, request: Request) -> FoundBlocks:
         """The longest prefix that all groups hold and that leaves ``request`` a token to
         compute."""
-        texts = [~request.id, *[text for text, _ in request.prefix]]
-        if self._nothing is not None and self.texts.isdisjoint(texts):
-            return self._nothing
+        if self._nothing is not None and ~request.id not in self.texts:
+            for text, _ in request.prefix:
+                if text in self.texts:
+                    break
+            else:
+                return self._nothing
         tokens = request.prompt_tokens + request.generated - 1
         found: dict[int, Search] = {}
         reach = 0
