@@ -207,8 +207,7 @@ class HybridCachingAllocator(WindowedAllocator):
         """Hold what ``request``, admitted last, has ``found``."""
         shares: list[HeldBlocks] = []
         for group, members in self._places:
-            length = max(behind(group, found.tokens), found.lengths[members[0]])
-            pieces = found.pieces[members[0]]
+            length, pieces = -(-found.tokens // group.block), found.pieces[members[0]]
             share = HeldBlocks(group.number, pieces[0][1] if pieces else length, length)
             for runs, member in zip(share.runs, members, strict=True):
                 runs += [(self._pool.hold(piece), piece[1]) for piece in found.pieces[member]]

@@ -126,7 +126,8 @@ class StateCachingAllocator(HybridCachingAllocator):
         return min(more, 1)
 
     def _lacking(self, request: Request, found: FoundBlocks, tokens: int, *, capped: bool) -> int:
-        more = -(-(found.tokens + tokens) // self.block_size) - found.lengths[0]
+        size = self.block_size
+        more = -(-(found.tokens + tokens) // size) + -found.tokens // size
         states = self._taken(request, found.tokens, found.tokens + tokens, more)
         return found.idle + more + self._states * states
 
@@ -143,7 +144,7 @@ class StateCachingAllocator(HybridCachingAllocator):
         return enough
 
     def _hold(self, request: Request, found: FoundBlocks) -> HeldStates:
-        whole, pool = found.lengths[0], self._pool
+        whole, pool = -(-found.tokens // self.block_size), self._pool
         attention = HeldBlocks(1, 0, whole)
         attention.runs[0] += [(pool.hold(piece), piece[1]) for piece in found.pieces[0]]
         held = HeldStates(request, self._admitted, found.tokens, [attention], found.reach)
