@@ -299,7 +299,13 @@ def noise(rows: Sequence[ComparedFigures], kinds: Mapping[str, UsualError]) -> F
 
 def covariance(rows: Sequence[ComparedFigures], sizes: Floats) -> Floats:
     """The covariance of rows by what they have in common."""
-    marks = _marks(rows)
+    numbers: dict[str, int] = {}  # numpy compares these faster than texts
+    marks = np.array(
+        [
+            [numbers.setdefault(mark, len(numbers)) for mark in marks_of(row.place, row.kind)]
+            for row in rows
+        ]
+    )
     return np.asarray((marks[:, None] == marks) @ sizes, dtype=np.float64)
 
 

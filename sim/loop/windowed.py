@@ -29,7 +29,7 @@ def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: WindowReads) 
     gained = batch.context_after(1) - batch.context if plan.decode else 0
     growing = batch.size if plan.decode else 0
     tokens = filling = groups = 0
-    whole = batch.context + gained
+    whole, windows = batch.context + gained, batch.windows
     for chunk in plan.chunks:
         whole += chunk.context + chunk.tokens
     for number, window, _ in kv.groups:
@@ -38,7 +38,7 @@ def filled(kv: WindowedAllocator, plan: Plan, batch: Steady, seen: WindowReads) 
             tokens += number * whole
             filling += number * growing
             continue
-        place = batch.windows.index(window)
+        place = windows.index(window)
         inside = seen.tokens[place] + gained
         for chunk in plan.chunks:
             inside += window.seen(chunk.context) + chunk.tokens

@@ -23,6 +23,7 @@ turn, and what it filled since is entered in the cache then, or when someone ask
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Self
 
 from sim.memory.groups import KvGroup, places
@@ -76,7 +77,6 @@ class HybridCachingAllocator(WindowedAllocator):
         self._missing: int | None = None
         self._kinds = list(zip(self.groups, self._most, strict=True))
         self._places = places(self.groups)
-        self._members = [group for group in self.groups for _ in range(group.number)]
         self._even = len({group.block for group in self.groups}) == 1
         self._windows = LooksBack(self.groups)
         self._returns = Turns()
@@ -98,8 +98,10 @@ class HybridCachingAllocator(WindowedAllocator):
     def _find(self, request: Request) -> FoundBlocks:
         if self._found is not None and self._found[0] is request:
             return self._found[1]
-        grows = [self._enter_owner(text, request) for text, _ in request.prefix if text < 0]
-        self._grows = any(grows)
+        self._grows = False
+        for text, _ in request.prefix:
+            if text < 0 and self._enter_owner(text, request):
+                self._grows = True
         found = self._search.find(request)
         self._found = None if self._grows else (request, found)
         return found
@@ -123,20 +125,16 @@ class HybridCachingAllocator(WindowedAllocator):
             return
         held.entered = tokens
         pool, search = self._pool, self._search
-        for group, members in self._places:
+        for (group, members), share in zip(self._places, held.shares, strict=True):
             full = tokens // group.block
-            one = held.shares[members[0]]  # of groups of a kind all have the same blocks
-            if full <= one.entered:
+            if full <= share.entered:
                 continue
-            first = one.first if one.first > one.entered else one.entered
+            first = share.first if share.first > share.entered else share.entered
             kept = self._kept(held, group, first, tokens) if full > first else ()
-            for member in members:
-                held.shares[member].entered = full
+            share.entered = full
             for text, low, high in kept:
                 search.texts.add(text)
-                key = search.key(0, text)
-                for member in members:
-                    held.shares[member].name(pool, key + member, low, high)
+                share.name(pool, search.key(members[0], text), low, high)
 
     def _kept(self, held: Holding, group: KvGroup, first: int, tokens: int) -> Sequence[Span]:
         """What the cache keeps of blocks of ``group`` from ``first`` on, up to ``tokens``."""
@@ -209,13 +207,11 @@ class HybridCachingAllocator(WindowedAllocator):
         """Hold what ``request``, admitted last, has ``found``."""
         shares: list[HeldBlocks] = []
         for group, members in self._places:
-            length = max(behind(group, found.tokens), found.lengths[members[0]])
-            for member in members:
-                pieces = found.pieces[member]
-                share = HeldBlocks(pieces[0][1] if pieces else length, length)
-                if pieces:
-                    share.runs.extend([(self._pool.hold(piece), piece[1]) for piece in pieces])
-                shares.append(share)
+            length, pieces = -(-found.tokens // group.block), found.pieces[members[0]]
+            share = HeldBlocks(group.number, pieces[0][1] if pieces else length, length)
+            for runs, member in zip(share.runs, members, strict=True):
+                runs += [(self._pool.hold(piece), piece[1]) for piece in found.pieces[member]]
+            shares.append(share)
         held = Holding(request, self._admitted, found.tokens, shares, found.reach)
         if self._ends_only and not self._windows.chunked:
             align = self._search.align
@@ -227,13 +223,10 @@ class HybridCachingAllocator(WindowedAllocator):
         ``tokens`` more, if there are enough."""
         pool, end, need = self._pool, computed + tokens, 0
         self._found = None
-        for group, members in self._places:
-            one = held.shares[members[0]]
-            if group.window is not None and (first := behind(group, computed)) > one.first:
-                first = min(first, one.length)
-                for member in members:
-                    held.shares[member].give_back_up_to(pool, first)
-            more = -(-end // group.block) - one.length
+        for group, share in zip(self.groups, held.shares, strict=True):
+            if group.window is not None and (first := behind(group, computed)) > share.first:
+                share.give_back_up_to(pool, min(first, share.length))
+            more = -(-end // group.block) - share.length
             if more > 0:
                 need += more * group.number
         if need > pool.free:
@@ -298,11 +291,8 @@ class HybridCachingAllocator(WindowedAllocator):
 
     def _measure(self, held: Holding, tokens: int) -> None:
         """A sequence has blocks for ``tokens``."""
-        for group, members in self._places:
-            whole = -(-tokens // group.block)
-            if whole > held.shares[members[0]].length:
-                for member in members:
-                    held.shares[member].length = whole
+        for group, share in zip(self.groups, held.shares, strict=True):
+            share.length = max(share.length, -(-tokens // group.block))
 
     def grow(self, iterations: int) -> bool:
         """Give each decoding sequence the blocks of the next ``iterations``, in order of admission;
@@ -339,8 +329,8 @@ class HybridCachingAllocator(WindowedAllocator):
         ``tokens``; False at the first that lacks blocks."""
         if self._apart != self._grown:
             need = self._demand(1)
-            for group, members in self._places:
-                more = -(-(held.tokens + tokens) // group.block) - held.shares[members[0]].length
+            for group, share in zip(self.groups, held.shares, strict=True):
+                more = -(-(held.tokens + tokens) // group.block) - share.length
                 need += max(0, more) * group.number
             if need <= self._pool.free:  # there is enough for all, who comes first or last
                 self._give_back(self._grown, held.number)
@@ -370,18 +360,17 @@ class HybridCachingAllocator(WindowedAllocator):
         for held in self._returns.due(until, last):
             self._found = None
             tokens, longer, shares = held.tokens + held.turn, NEVER, held.shares
-            for size, shown, period, members in kinds:
+            for size, shown, period, kind in kinds:
                 periods = (tokens - shown) // period if tokens > shown else 0
                 if (length := shown + period * (periods + 1)) < longer:
                     longer = length
                 first = periods * period // size
-                if first <= shares[members[0]].first:
+                if first <= shares[kind].first:
                     continue
                 # it would give back what is not entered
                 if first * size >= held.entered and held.entered < held.kept:
                     self._enter(held, tokens)
-                for member in members:
-                    shares[member].give_back_up_to(pool, first)
+                shares[kind].give_back_up_to(pool, first)
             held.turn = longer - held.tokens
 
     def growth(self, iterations: int) -> int:
@@ -392,11 +381,11 @@ class HybridCachingAllocator(WindowedAllocator):
         for held in self._decodes.values() if iterations else ():
             tokens = held.tokens + self._grown
             self._measure(held, tokens)
-            for group, share in zip(self._members, held.shares, strict=True):
-                blocks += max(0, -(-(tokens + iterations) // group.block) - share.length)
+            for group, share in zip(self.groups, held.shares, strict=True):
+                more = max(0, -(-(tokens + iterations) // group.block) - share.length)
                 first = behind(group, tokens + iterations - 1)
-                blocks -= max(0, first - share.first)
-                for run in share.held() if first > share.first else ():
+                blocks += group.number * (more - max(0, first - share.first))
+                for run in chain(*share.held()) if first > share.first else ():
                     if run.holders > 1:
                         for block in range(run.low, min(run.high, first)):
                             released[run, block] = released.get((run, block), 0) + 1
@@ -427,17 +416,16 @@ class HybridCachingAllocator(WindowedAllocator):
             held = self._holdings[request]
             assert held.tokens + self._grown * decodes == tokens, (request, tokens)
             self._measure(held, tokens)
-            for group, share in zip(self._members, held.shares, strict=True):
+            for group, share in zip(self.groups, held.shares, strict=True):
                 assert share.length == -(-tokens // group.block), (request, tokens, share.length)
-                at, known = share.length, 0
-                for run in share.held():
-                    assert share.first <= run.low < run.high <= at, (request, run)
-                    at, known = run.low, known + run.high - run.low
-                    counted[run] = counted.get(run, 0) + 1
-                blank += share.length - share.first - known
-            for _, members in self._places:
-                alike = [held.shares[member] for member in members]
-                assert len({(each.first, each.length, each.entered) for each in alike}) == 1
+                assert len(share.runs) == group.number
+                for runs in share.held():
+                    at, known = share.length, 0
+                    for run in runs:
+                        assert share.first <= run.low < run.high <= at, (request, run)
+                        at, known = run.low, known + run.high - run.low
+                        counted[run] = counted.get(run, 0) + 1
+                    blank += share.length - share.first - known
         self._pool.check_integrity(counted)
         known = sum(run.high - run.low for run in counted)
         assert self._pool.free + blank + known == self.num_blocks

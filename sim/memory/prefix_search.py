@@ -26,12 +26,11 @@ def behind(group: KvGroup, computed: int) -> int:
 
 
 class FoundBlocks(NamedTuple):
-    """The cached part of a request: its first ``tokens``, and of each group the number of blocks
-    and the ``pieces`` that the next token sees; of all pieces, no request holds ``idle`` blocks.
+    """The cached part of a request: its first ``tokens``, and of each group the ``pieces`` that the
+    next token sees; of all pieces, no request holds ``idle`` blocks.
     ``reach`` is up to where the kind of group that is asked first has it, 0 if no further."""
 
     tokens: int
-    lengths: list[int]
     pieces: list[list[Piece]]
     idle: int
     reach: int
@@ -39,15 +38,14 @@ class FoundBlocks(NamedTuple):
     def lacking(self, kinds: Sequence[tuple[KvGroup, int]], tokens: int, *, capped: bool) -> int:
         """Free blocks of all groups, of these ``kinds``, that a request takes which finds this and
         computes ``tokens`` more; ``capped`` at the most of each group that it holds at once."""
-        blocks, member = self.idle, 0
-        for group, most in kinds:
-            whole = -(-(self.tokens + tokens) // group.block)
+        blocks, found = self.idle, self.tokens
+        for (number, _, size), most in kinds:
+            whole = -(-(found + tokens) // size)
             if capped and whole > most:
                 whole = most
-            more = whole - max(behind(group, self.tokens), self.lengths[member])
+            more = whole + -found // size
             if more > 0:
-                blocks += group.number * more
-            member += group.number
+                blocks += number * more
         return blocks
 
 
@@ -104,7 +102,7 @@ class PrefixSearch:
         self._nothing: FoundBlocks | None = None  # what is found of texts that were never cached
         if self._kinds[0][0].window is None:
             number = len(self._members)
-            self._nothing = FoundBlocks(0, [0] * number, [[] for _ in range(number)], 0, 0)
+            self._nothing = FoundBlocks(0, [[] for _ in range(number)], 0, 0)
 
     def key(self, member: int, text: int) -> int:
         """How the pool knows ``text`` of that group."""
@@ -136,9 +134,12 @@ class PrefixSearch:
     def find(self, request: Request) -> FoundBlocks:
         """The longest prefix that all groups hold and that leaves ``request`` a token to
         compute."""
-        texts = [~request.id, *[text for text, _ in request.prefix]]
-        if self._nothing is not None and self.texts.isdisjoint(texts):
-            return self._nothing
+        if self._nothing is not None and ~request.id not in self.texts:
+            for text, _ in request.prefix:
+                if text in self.texts:
+                    break
+            else:
+                return self._nothing
         tokens = request.prompt_tokens + request.generated - 1
         found: dict[int, Search] = {}
         reach = 0
@@ -164,20 +165,18 @@ class PrefixSearch:
 
     def _seen(self, tokens: int, found: dict[int, Search], reach: int) -> FoundBlocks:
         """The part of what was found that the token after ``tokens`` sees."""
-        number = len(self._members)
-        lengths, idle = [0] * number, 0
-        pieces: list[list[Piece]] = [[] for _ in range(number)]
+        idle = 0
+        pieces: list[list[Piece]] = [[] for _ in self._members]
         for place, (group, own) in enumerate(self._kinds):
             first, whole = behind(group, tokens), -(-tokens // group.block)
             for member, there in zip(own, found[place].pieces, strict=True):
-                lengths[member] = min(whole, found[place].blocks)
                 kept = pieces[member]
                 for run, at, stop in there:
                     low, high = max(at, first), min(stop, whole)
                     if low < high:
                         kept.append((run, low, high))
                         idle += 0 if run.holders else high - low
-        return FoundBlocks(tokens, lengths, pieces, idle, reach)
+        return FoundBlocks(tokens, pieces, idle, reach)
 
     def _copies(self, own: Sequence[int], text: int, block: int) -> list[Piece] | None:
         """The block in each of the groups ``own``; None unless all of them hold it."""

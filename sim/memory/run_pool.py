@@ -47,6 +47,7 @@ class Run:
         """Leave the queue."""
         self.before.after = self.after
         self.after.before = self.before
+        del self.before, self.after
 
     def down_to(self, low: int) -> Iterator[Run]:
         """The runs of a holder of this run and of all that was split off it from ``low`` on: the
@@ -284,7 +285,8 @@ class CachedRuns:
             else:
                 self.drop(run)
             run = run.after
-        queue.after, run.before = run, queue
+            run.before = queue  # no cycle keeps what is forgotten alive
+        queue.after = run
 
     def check_integrity(self, held: dict[Run, int]) -> None:
         """Raise AssertionError unless runs are ``held`` that many times, and all others idle."""

@@ -126,7 +126,8 @@ class StateCachingAllocator(HybridCachingAllocator):
         return min(more, 1)
 
     def _lacking(self, request: Request, found: FoundBlocks, tokens: int, *, capped: bool) -> int:
-        more = -(-(found.tokens + tokens) // self.block_size) - found.lengths[0]
+        size = self.block_size
+        more = -(-(found.tokens + tokens) // size) + -found.tokens // size
         states = self._taken(request, found.tokens, found.tokens + tokens, more)
         return found.idle + more + self._states * states
 
@@ -143,9 +144,9 @@ class StateCachingAllocator(HybridCachingAllocator):
         return enough
 
     def _hold(self, request: Request, found: FoundBlocks) -> HeldStates:
-        whole, pool = found.lengths[0], self._pool
-        attention = HeldBlocks(0, whole)
-        attention.runs.extend([(pool.hold(piece), piece[1]) for piece in found.pieces[0]])
+        whole, pool = -(-found.tokens // self.block_size), self._pool
+        attention = HeldBlocks(1, 0, whole)
+        attention.runs[0] += [(pool.hold(piece), piece[1]) for piece in found.pieces[0]]
         held = HeldStates(request, self._admitted, found.tokens, [attention], found.reach)
         if whole:
             runs = [pool.hold(piece) for (piece,) in found.pieces[1:]]
@@ -336,10 +337,11 @@ class StateCachingAllocator(HybridCachingAllocator):
             assert all(first < then for (first, _), (then, _) in pairwise(states))
             assert states[-1][0] == share.length - 1
             known = [run for _, runs in states if runs for run in runs]
+            (own,) = share.held()
             blank += self._states * len(states) - len(known) + share.length
-            for run in (*known, *share.held()):
+            for run in (*known, *own):
                 counted[run] = counted.get(run, 0) + 1
-            blank -= sum(run.high - run.low for run in share.held())
+            blank -= sum(run.high - run.low for run in own)
         self._pool.check_integrity(counted)
         used = sum(run.high - run.low for run in counted)
         assert self._pool.free + blank + used == self.num_blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 
-from sim.memory.groups import KvGroup, places
+from sim.memory.groups import KvGroup
 from sim.memory.held_blocks import Holding
 from sim.specs.window import NEVER
 
@@ -15,26 +15,26 @@ class LooksBack:
     what a request has in all windows at most, with the one in which each begins.
 
     ``kinds`` are those of the groups that have one, each with the tokens of its blocks, ``shown``
-    and ``period``, and its places among all. Blocks fall behind it at a length of ``shown`` tokens
+    and ``period``, and its place among all. Blocks fall behind it at a length of ``shown`` tokens
     and one or more periods: a block at a time, or where it is chunked, all of a chunk.
 
     >>> from sim.specs.window import Window
     >>> LooksBack([KvGroup(2, Window(33), 16), KvGroup(1, Window(64, chunked=True), 16)]).kinds
-    [(16, 32, 16, [0, 1]), (16, 0, 64, [2])]
+    [(16, 32, 16, 0), (16, 0, 64, 1)]
     """
 
     __slots__ = ("blocks", "chunked", "kinds", "number")
 
     def __init__(self, groups: Sequence[KvGroup]) -> None:
-        self.kinds: list[tuple[int, int, int, list[int]]] = []
+        self.kinds: list[tuple[int, int, int, int]] = []
         self.number = self.blocks = 0
         self.chunked = False
-        for group, members in places(groups):
+        for kind, group in enumerate(groups):
             size, window = group.block, group.window
             if window is None:
                 continue
             shown, period = (0, window.size) if window.chunked else (window.size - 1, size)
-            self.kinds.append((size, shown, period, members))
+            self.kinds.append((size, shown, period, kind))
             self.chunked |= window.chunked
             self.number += group.number
             self.blocks += group.number * (-(-window.size // size) + 1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 import sim
 from sim.errors import UsageError
 from sim.memory.groups import KvGroup
 from sim.memory.hybrid import HybridCachingAllocator
+from sim.memory.run_pool import Run, RunPool
 from sim.request import Request
 from sim.setup import prepare
 from sim.specs.window import Window
@@ -110,3 +113,20 @@ def test_what_is_not_modelled_is_refused(changes: dict[str, object], reason: str
     }
     with pytest.raises(UsageError, match=reason):
         prepare(sim.load_scenario(base | changes))
+
+
+def test_forgotten_blocks_are_no_garbage_that_python_has_to_look_for() -> None:
+    def runs() -> int:
+        return sum(isinstance(each, Run) for each in gc.get_objects())
+
+    pool = RunPool(6)
+    pool.take(6)
+    pool.release([(pool.enter(text, 0, 2), 0) for text in range(3)])
+    gc.collect()
+    gc.disable()
+    try:
+        known = runs()
+        pool.take(6)
+        assert known - runs() == 3
+    finally:
+        gc.enable()
