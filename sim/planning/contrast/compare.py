@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
+from sim.metrics.fleet.drain import mean_while_arriving
 from sim.metrics.load.busiest import busiest_of
 from sim.metrics.own import failures
 from sim.metrics.question.question_text import asked, changed, hardware
@@ -262,4 +263,5 @@ def _column(
     bands = summaries[0]["infersim"]["bands"]
     slo = tuple(summary["infersim"]["verdict"]["slo_state"] for summary in summaries)
     uneven = busiest_of([each["infersim"]["verdict"] for each in summaries])
-    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo, uneven)
+    came = mean_while_arriving(summaries)
+    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo, uneven, came)

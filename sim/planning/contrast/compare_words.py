@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.metrics.bands.trust import Trust
+from sim.metrics.fleet.drain import NAMED, still_working
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
@@ -25,7 +26,7 @@ from sim.planning.contrast.variant_words import (
     varied,
 )
 from sim.planning.points.wording import share
-from sim.units import TWICE, milliseconds, number, show_utilisation
+from sim.units import TWICE, milliseconds, number, show_time, show_utilisation
 
 BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
@@ -393,9 +394,32 @@ def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLin
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
-    return CompareLine(
-        f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}", is_sure=bool(sure)
-    )
+    times, came = _times(document, entry, first, "{}x"), _while_arriving(document, entry, first)
+    return CompareLine(f"{head}{_tied(best)}{times}.{came}{sure}", is_sure=bool(sure))
+
+
+def _while_arriving(document: Document, entry: Entry, first: int) -> str:
+    """The same multiples over the time in which requests came, and why those of whole runs differ;
+    empty where they hardly do."""
+    means, told = entry["means"], []
+    found = [each.get("while_arriving") or {} for each in document["variants"]]
+    rates = [each.get(entry["key"], mean) for each, mean in zip(found, means, strict=True)]
+    for index in _others(document, entry, first):
+        if not rates[first] or not rates[index]:
+            continue
+        whole, times = means[first] / means[index], rates[first] / rates[index]
+        if _ratio(whole, times) >= 1 + NAMED:
+            told.append((index, f"{times:.3g}x {name(document, index)}"))
+    if not told:
+        return ""
+    late, text = max((i for i, _ in told), key=lambda i: found[i].get("drain_s", 0.0)), ""
+    if found[late]:
+        who = still_working(found[late]) or (
+            f"the fleet was still working {show_time(found[late]['drain_s'])} after the last "
+            "arrival"
+        )
+        text = f" (with {name(document, late)} {who})"
+    return f" Over the time in which requests came: {', '.join(t for _, t in told)}{text}."
 
 
 def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine:

@@ -16,6 +16,7 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
+from sim.metrics.fleet.drain import mean_while_arriving
 from sim.metrics.load.busiest import busiest_of
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.states import State
@@ -181,7 +182,8 @@ def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastCol
 def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
     slo = (run.summary["infersim"]["verdict"].get("slo_state"),)
     uneven = busiest_of([run.summary["infersim"]["verdict"]])
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo, uneven)
+    came, bands = mean_while_arriving([run.summary]), _bands(run)
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), bands, slo, uneven, came)
 
 
 def _bands(run: ContrastRun) -> dict[str, Any] | None:
