@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.metrics.bands.trust import Trust
-from sim.metrics.fleet.drain import NAMED, still_working
+from sim.metrics.fleet.drain import still_working
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
@@ -33,6 +33,10 @@ BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 
 SAME = 0.005
 """Means that are no further apart than this share would be multiples of 1.00."""
+
+SHIFTED = 0.05
+"""The difference of two multiples, of whole runs and of the time in which requests came, from which
+on both are said."""
 
 MOST_NAMED = 3
 """Variants that a sentence lists."""
@@ -408,7 +412,7 @@ def _while_arriving(document: Document, entry: Entry, first: int) -> str:
         if not rates[first] or not rates[index]:
             continue
         whole, times = means[first] / means[index], rates[first] / rates[index]
-        if _ratio(whole, times) >= 1 + NAMED:
+        if _ratio(whole, times) >= 1 + SHIFTED:
             told.append((index, f"{times:.3g}x {name(document, index)}"))
     if not told:
         return ""
