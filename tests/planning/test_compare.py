@@ -13,14 +13,16 @@ from typer.testing import CliRunner, Result
 import sim
 from sim.cli import app
 from sim.errors import UsageError
+from sim.planning.answers import findings_of
 from sim.planning.contrast.bound_words import why_layouts_differ
 from sim.planning.contrast.compare import Comparison, traffic_digest
-from sim.planning.contrast.compare_words import change, headlines
+from sim.planning.contrast.compare_words import change, headlines, main_headline
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.paired import bootstrap, difference
 from sim.planning.contrast.runs import compare_runs
 from sim.planning.points.executors import InProcess, local
 from sim.planning.points.grid import read_axes
+from sim.planning.points.wording import spoken
 from sim.rng import repetition_seed
 from sim.terminal.console import as_text
 from sim.units import show_bytes
@@ -667,3 +669,17 @@ def test_replicas_have_room_in_every_cache() -> None:
     document = compared("fleet.0.replicas=1,3", repetitions=2)
     one, three = (each["bounds"]["kv_tokens"] for each in document["variants"])
     assert three == 3 * one
+
+
+def test_how_sure_the_best_is_stands_apart_from_the_headline() -> None:
+    """The terminal has both in a line, the page the headline alone, whatever words it has."""
+    document = compared(BATCHING)
+    first, _ = main_headline(document)
+    assert first.sure
+    assert first.sure not in first.text
+    shown = findings_of("compare", document).headline
+    assert (shown.title, bool(shown.sure)) == (spoken(first.text), True)
+    on_page = render_compare(document)
+    start = on_page.index('class="headline-title">')
+    assert "That " not in on_page[start : on_page.index("</p>", start)]
+    assert shown.sure[:30] in as_text(compare_view(document)).replace("\n", " ")

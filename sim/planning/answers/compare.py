@@ -267,8 +267,14 @@ def findings(document: Document) -> Findings:
         document["name"],
         "comparison",
         document["infersim"],
-        Headline("neutral", spoken(first), spoken(" ".join(others)), spoken(" ".join(brief)))
-        if first
+        Headline(
+            "neutral",
+            spoken(first.text),
+            spoken(" ".join(others)),
+            spoken(" ".join(brief)),
+            spoken(first.sure),
+        )
+        if first.text
         else Headline("bad", "No variant has figures"),
         (
             Heading(

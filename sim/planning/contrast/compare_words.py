@@ -205,9 +205,9 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
         part = part if abs(apart["relative"]) < 1 / TWICE else ""  # else it is a multiple
         here = f" These runs differ by {part}{beyond} chance does."
     if _says_nothing(band):
-        return f" That real runs differ so{whose} is {apart['trust']}, by how much is open.{here}"
+        return f"That real runs differ so{whose} is {apart['trust']}, by how much is open.{here}"
     runs = f"of ten pairs of real runs{whose}, nine should show {_range(band)} times"
-    return f" That is {apart['trust']}: {runs}.{here}"
+    return f"That is {apart['trust']}: {runs}.{here}"
 
 
 def shared_errors(document: Document) -> str:
@@ -240,17 +240,22 @@ def _causes(names: Sequence[str]) -> str:
 
 
 class CompareLine(NamedTuple):
-    """A line on the variants; ``is_sure`` where it says how sure the best one is, ``of_fleets``
-    where it says what their fleets cost."""
+    """A line on the variants, with how ``sure`` it is that the best one is, where that is known;
+    ``of_fleets`` where it says what their fleets cost."""
 
     text: str
-    is_sure: bool = False
+    sure: str = ""
     of_fleets: bool = False
+
+    @property
+    def whole(self) -> str:
+        """The line with how sure it is."""
+        return f"{self.text} {self.sure}".strip()
 
 
 def headlines(document: Document) -> list[str]:
-    """The texts of ``lines_of``."""
-    return [line.text for line in lines_of(document)]
+    """The texts of ``lines_of``, each with how sure it is."""
+    return [line.whole for line in lines_of(document)]
 
 
 def lines_of(document: Document) -> list[CompareLine]:
@@ -258,7 +263,12 @@ def lines_of(document: Document) -> list[CompareLine]:
     what pads batches."""
     told = _told(document)
     if told and (uneven := _uneven(document)):
-        told[0] = told[0]._replace(text=f"{told[0].text} {uneven}")
+        first = told[0]
+        told[0] = (
+            first._replace(sure=f"{first.sure} {uneven}")
+            if first.sure
+            else first._replace(text=f"{first.text} {uneven}")
+        )
     padded = document.get("padding")  # results of older versions lack it
     return [*told, CompareLine(padded)] if told and padded else told
 
@@ -321,20 +331,20 @@ def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) ->
     return text
 
 
-def main_headline(document: Document) -> tuple[str, list[str]]:
-    """The headline, with what fleets cost where they differ, else with how sure the best variant
-    is; and the other lines."""
+def main_headline(document: Document) -> tuple[CompareLine, list[str]]:
+    """The headline, with what fleets cost where they differ, else with the first line that says how
+    sure the best variant is; and the other lines."""
     lines = lines_of(document)
     if not lines:
-        return "", []
+        return CompareLine(""), []
     first, *others = lines
     at = next((n for n, line in enumerate(others) if line.of_fleets), None)
-    if at is None and not first.is_sure:
-        at = next((n for n, line in enumerate(others) if line.is_sure), None)
-    texts = [line.text for line in others]
-    if at is None:
-        return first.text, texts
-    return f"{first.text} {texts.pop(at)}", texts
+    if at is None and not first.sure:
+        at = next((n for n, line in enumerate(others) if line.sure), None)
+    if at is not None:
+        more = others.pop(at)
+        first = CompareLine(f"{first.text} {more.text}", f"{first.sure} {more.sure}".strip())
+    return first, [line.whole for line in others]
 
 
 def limited(document: Document) -> bool:
@@ -399,7 +409,7 @@ def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLin
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times, came = _times(document, entry, first, "{}x"), _while_arriving(document, entry, first)
-    return CompareLine(f"{head}{_tied(best)}{times}.{came}{sure}", is_sure=bool(sure))
+    return CompareLine(f"{head}{_tied(best)}{times}.{came}", sure)
 
 
 def _while_arriving(document: Document, entry: Entry, first: int) -> str:
@@ -448,7 +458,7 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times = _times(document, entry, first, "{} times as long")
-    return CompareLine(f"{head}{_tied(entry['best'])}{times}.{sure}", is_sure=bool(sure))
+    return CompareLine(f"{head}{_tied(entry['best'])}{times}.", sure)
 
 
 def _span(entry: Entry, variants: Sequence[int]) -> str:
