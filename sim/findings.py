@@ -13,12 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 class Headline(NamedTuple):
     """The answer in a sentence, and what explains it, of which the first lines on a terminal have
-    but ``brief`` where that is not None; ``tone`` colours it."""
+    but ``brief`` where that is not None; ``tone`` colours it. ``sure`` says how sure the answer is:
+    a terminal has it with the answer, a page below it."""
 
     tone: str
     title: str
     text: str = ""
     brief: str | None = None
+    sure: str = ""
 
 
 class Card(NamedTuple):

@@ -409,6 +409,21 @@ FEATURES: Mapping[str, dict[str, Any]] = {
         "workload.prompt_tokens": None,
         "workload.output_tokens": None,
     },
+    "mixture-lengths": {
+        "workload.lengths": {
+            "kind": "mixture",
+            "parts": [
+                {"share": 0.75, "prompt_tokens": 16, "output_tokens": 12},
+                {
+                    "share": 0.25,
+                    "prompt_tokens": 160,
+                    "output_tokens": {"kind": "uniform", "low": 1, "high": 4},
+                },
+            ],
+        },
+        "workload.prompt_tokens": None,
+        "workload.output_tokens": None,
+    },
     "one-token": {"workload.output_tokens": {"kind": "fixed", "value": 1}},
     "longer": {"assume": {"prompt_tokens": 1.5, "output_tokens": 2}},
     # run
@@ -599,9 +614,13 @@ REFUSED: Mapping[Names, str] = {
         NO_CADENCE,
     ),
     ("trace", "joint-lengths"): LENGTHS_TWICE,
+    ("trace", "mixture-lengths"): LENGTHS_TWICE,
     ("overlaid-trace", "joint-lengths"): LENGTHS_TWICE,
+    ("overlaid-trace", "mixture-lengths"): LENGTHS_TWICE,
     ("spread-trace", "joint-lengths"): LENGTHS_TWICE,
+    ("spread-trace", "mixture-lengths"): LENGTHS_TWICE,
     ("cancelled-trace", "joint-lengths"): LENGTHS_TWICE,
+    ("cancelled-trace", "mixture-lengths"): LENGTHS_TWICE,
     ("static", "pipeline"): IN_FLIGHT,
     ("request", "pipeline"): IN_FLIGHT,
     ("prefill-first", "pipeline"): IN_FLIGHT,
@@ -629,6 +648,7 @@ REFUSED: Mapping[Names, str] = {
     ("async", "priority"): AHEAD,
     ("async", "edf"): AHEAD,
     ("cached-trace", "joint-lengths"): LENGTHS_TWICE,
+    ("cached-trace", "mixture-lengths"): LENGTHS_TWICE,
     **dict.fromkeys(product(("shared-prefix", "lpm"), TRACES), "a trace replaces shared_prefix"),
     **{("lpm", name): UNCACHED[name] for name in ("linear", "mamba")},
     **dict.fromkeys(product(("lpm",), ("windows", "chunks")), "SGLang's is not modelled for"),
@@ -728,7 +748,7 @@ ALIKE: Mapping[str, tuple[str, ...]] = {
     "closed": ("closed-thinking",),
     "sessions": ("tool-sessions",),
     "trace": ("overlaid-trace", "spread-trace"),
-    "equal-lengths": ("joint-lengths",),
+    "equal-lengths": ("joint-lengths", "mixture-lengths"),
 }
 """Features that the event loop meets in the same places. A pair with one on the right repeats much
 of the pair with the one on the left: only `make thorough` runs it."""

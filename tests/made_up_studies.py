@@ -109,6 +109,8 @@ def diagnosis() -> Document:
         "sure": [],
         "verdict": {"text": "Stable.", "slo_met": False, "slo_state": "missed", "attainment": 0.97},
         "headline": "The SLO is missed: only 97% of requests are within the SLO.",
+        "state": "The SLO is missed: only 97% of requests are within the SLO.",
+        "least": "",
         "at_ease": False,
         "rejection": None,
         "plan": "infersim plan made-up.yaml --gpus h100-sxm",

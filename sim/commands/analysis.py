@@ -208,7 +208,7 @@ def _layout(served: ServedOptions) -> Layout:
 
 
 FIT_ENGINE = "vllm"
-"""The engine by whose memory limits ``roofline`` says which batches fit, and ``fit`` by default."""
+"""The engine by whose memory limits ``fit`` and ``roofline`` say what fits, where none is named."""
 
 
 OWN = "default: what the engine's release chooses on the GPU"
@@ -294,6 +294,12 @@ def roofline(
     prompt: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="Length of the prompt to prefill, in tokens.")
     ] = 1024,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Overhead preset, which decides the kernels.  [default: ideal, with vllm's memory]"
+        ),
+    ] = None,
     served: ServedOptions,
     as_json: AsJson = False,
     full: Full = False,
@@ -304,9 +310,10 @@ def roofline(
         from sim.planning.rooflines import roofline_document
         from sim.terminal.findings import parts_view
 
-        d = _deployment(model, gpu, "ideal", served)
-        served_by = _deployment(model, gpu, FIT_ENGINE, served)
-        memory = _capacity_of(model, gpu, FIT_ENGINE, served, FitLimits())(served_by)
+        d = _deployment(model, gpu, engine or "ideal", served)
+        limits = engine or FIT_ENGINE
+        served_by = _deployment(model, gpu, limits, served)
+        memory = _capacity_of(model, gpu, limits, served, FitLimits())(served_by)
         document = roofline_document(
             d,
             batch,

@@ -94,20 +94,35 @@ def plan(
         wish = _wish(options)
         question = wish.question(loaded)
         directory = how.directory(f"{loaded.name}-plan")
-        with (
-            explained(loaded, directory if how.report else None, own_load=False),
-            telling("plan") as told,
-        ):
-            found = wish.answer(
-                loaded,
-                question,
-                jobs=how.jobs,
-                file=str(scenario),
-                given=options.overrides,
-                tell=told.say,
-                progress=told.count,
-            )
+        try:
+            with (
+                explained(loaded, directory if how.report else None, own_load=False),
+                telling("plan") as told,
+            ):
+                found = wish.answer(
+                    loaded,
+                    question,
+                    jobs=how.jobs,
+                    file=str(scenario),
+                    given=options.overrides,
+                    tell=told.say,
+                    progress=told.count,
+                )
+        except KeyboardInterrupt as stop:
+            _deliver_so_far(stop, wish, directory, how, str(scenario))
+            raise
         deliver(found, directory, page="plan", how=how)
+
+
+def _deliver_so_far(
+    stop: KeyboardInterrupt, wish: FleetWish, directory: Path | None, how: Answering, file: str
+) -> None:
+    """Print and write the fleets that an interrupted plan had sized, if any."""
+    from sim.planning.fleet.plan_interrupted import document
+    from sim.planning.fleet.so_far import PlanInterrupted
+
+    if isinstance(stop, PlanInterrupted) and stop.found.sized and not wish.disaggregate:
+        deliver(document(stop, file=file), directory, page="plan", how=how)
 
 
 def _wish(options: PlanOptions) -> FleetWish:

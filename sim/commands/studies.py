@@ -127,7 +127,11 @@ def sensitivity(
 def claims(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE|FOLDER...", help="Claims, or folders of them."),
+        typer.Argument(
+            metavar="FILE|FOLDER...",
+            help="Claims, or folders of them; shipped ones by their names, such as "
+            "kv-long-contexts, all: claims.",
+        ),
     ],
     *,
     how: Answering,
@@ -139,7 +143,7 @@ def claims(
         from sim.planning.points.executors import local
         from sim.scenario import shipped
 
-        found = read_claims([shipped.found(path) for path in paths])
+        found = read_claims([shipped.found(path, shipped.CLAIMS) for path in paths])
         directory = how.directory("claims")
         with progress("claims") as tell:
             answer = check_claims(found, local(how.jobs), tell)

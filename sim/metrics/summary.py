@@ -29,7 +29,7 @@ from sim.metrics.enough.doubts import slo_verdict
 from sim.metrics.enough.needed_requests import reach
 from sim.metrics.enough.precision import precision
 from sim.metrics.fleet.by_pool import by_pool
-from sim.metrics.fleet.drain import arriving_share, drain_note
+from sim.metrics.fleet.drain import arriving_share, drain_note, while_arriving
 from sim.metrics.fleet.energy import energy
 from sim.metrics.fleet.failures import failures
 from sim.metrics.fleet.handover import handover
@@ -150,6 +150,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "requests": _requests(run),
         "rejection": None if refused is None else refused.document(),
         "classes": by_class(run),
+        **while_arriving(run, verdict),
         "queue_ms": _queue(run),
         "kv_cache": _kv_cache(run, full),
         "memory": combined([_memory(pool) for pool in pools]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from sim.cost import CostModel, Deployment, Operator
 from sim.cost.kernels.latent_attention import ROWS
 from sim.cost.parts.mixture_of_experts import ROUTED
+from sim.cost.plausible import implausible
 from sim.iteration import Batch, Part
 from sim.specs.compressed import CompressedLatent
 from sim.specs.latent import Latent
@@ -70,6 +71,7 @@ def roofline_document(
     return {
         "command": "roofline",
         **subject(d),
+        "engine": d.engine.label,
         "flops_per_s": d.gpu.flops(d.arithmetic),
         "bytes_per_s": d.gpu.bandwidth,
         "ridge_flops_per_byte": d.gpu.flops(d.arithmetic) / d.gpu.bandwidth,
@@ -81,23 +83,6 @@ def roofline_document(
 
 LARGEST_BATCH = 2**20
 """The largest batch that is tried where memory has room for more."""
-
-PLAUSIBLE, MUCH = 0.05, 1e12
-"""The share of the peak that a kernel bound by arithmetic reaches at the least, and the FLOP from
-which on an operator has enough of it to say so."""
-
-
-def implausible(d: Deployment, operators: Iterable[Operator]) -> Iterator[str]:
-    """The operators whose price is too high for what they compute, each with a note: the kernel is
-    hardly the one that the engine would take, or its timings are wrong."""
-    for each in operators:
-        peak = d.gpu.flops("bf16" if "attention" in each.name else d.arithmetic)
-        reached = float(each.flops) / max(float(each.seconds), 1e-12) / peak
-        if each.bound == "compute" and each.flops > MUCH and reached < PLAUSIBLE:
-            yield (
-                f"{each.name} is priced at {reached:.1%} of the GPU's arithmetic: such a kernel is "
-                "hardly what an engine takes. Measure it before you rely on it."
-            )
 
 
 def _memory_bound(cost: CostModel, context: int, room: float) -> dict[str, Any]:

@@ -75,6 +75,11 @@ SUMMARY: Mapping[str, Shape] = {
             "rejected_reasons": {"*": NUMBER},
         },
         "classes": [{**_MS, **_each(NUMBER, "submitted", "completed", "attainment"), "name": TEXT}],
+        "while_arriving": {
+            **_each(NUMBER, "seconds", "drain_s", "others_s", "request_throughput"),
+            **_each(NUMBER, "request_goodput", "output_throughput", "total_token_throughput"),
+            "last": TEXT,
+        },
         "queue_ms": _each(NUMBER, "mean", "p50", "p90", "p95", "p99"),
         "kv_cache": {
             **_each(NUMBER, "num_gpu_blocks", "block_size", "tokens", "max_model_len"),

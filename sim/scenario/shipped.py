@@ -21,9 +21,13 @@ def folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / FOLDER
 
 
-def names() -> list[str]:
-    """The sorted names of shipped scenarios."""
-    return sorted(path.stem for path in folder().glob("*.yaml"))
+CLAIMS = "claims"
+"""The folder of the shipped claims, in that of the scenarios."""
+
+
+def names(kind: str = "") -> list[str]:
+    """The sorted names of shipped scenarios, or of what is in their folder ``kind``."""
+    return sorted(path.stem for path in (folder() / kind).glob("*.yaml"))
 
 
 def description(name: str) -> str:
@@ -41,13 +45,15 @@ def _read(name: str) -> Mapping[str, object]:
     return read_yaml(folder() / f"{name}.yaml")
 
 
-def found(source: str | Path) -> Path:
+def found(source: str | Path, kind: str = "") -> Path:
     """The file that ``source`` names: itself where it is there, else the shipped scenario called
     so, such as ``chat``, ``chat.yaml`` or ``scenarios/chat.yaml``, or a folder of them; else
-    ``source``.
+    ``source``. What is in the folder ``kind`` comes before a scenario, by its bare name.
 
     >>> found("chat").name, found("scenarios/claims").name, found("elsewhere/chat.yaml").as_posix()
     ('chat.yaml', 'claims', 'elsewhere/chat.yaml')
+    >>> found("kv-long-contexts", "claims").name, found("kv-long-contexts").name
+    ('kv-long-contexts.yaml', 'kv-long-contexts')
     """
     path = Path(source)
     inside = path.parts[1:] if path.parts[:1] == (FOLDER,) else path.parts
@@ -56,7 +62,7 @@ def found(source: str | Path) -> Path:
         there = path.exists()
     except OSError:  # too long a name, which no shipped scenario has
         return path
-    return path if there else _files().get(name, path)
+    return path if there else _files().get(f"{kind}/{name}") or _files().get(name, path)
 
 
 @cache

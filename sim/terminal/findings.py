@@ -77,7 +77,8 @@ def _parts(findings: Findings) -> Iterator[RenderableType]:
     headline = findings.headline
     setup = "; ".join(text if key == "Setup" else f"{key}: {text}" for key, text in findings.setup)
     yield Text.assemble((findings.name, "bold"), f"  {setup}")
-    yield Text(headline.title, style=f"bold {STYLES.get(headline.tone, '')}")
+    answer = f"{headline.title} {headline.sure}".rstrip()
+    yield Text(answer, style=f"bold {STYLES.get(headline.tone, '')}")
     if headline.text:
         yield Text(headline.text)
     for section in findings.sections:

@@ -17,7 +17,16 @@ from sim.errors import UsageError
 from sim.rng import stream
 from sim.workload.arrivals import ArrivalLaw, Burst, Constant, Gamma, Poisson, check_latest
 from sim.workload.classes import Labels, Mix, classified, labels_of, mix_of
-from sim.workload.lengths import Empirical, Fixed, Joint, LengthLaw, Lognormal, Normal, Uniform
+from sim.workload.lengths import (
+    Empirical,
+    Fixed,
+    Joint,
+    LengthLaw,
+    Lognormal,
+    Mixture,
+    Normal,
+    Uniform,
+)
 from sim.workload.longer import Longer, lengthened
 from sim.workload.sessions import (
     Between,
@@ -42,7 +51,7 @@ from sim.workload.varying import Diurnal, Ramp
 if TYPE_CHECKING:
     from sim.scenario import Scenario
     from sim.scenario.sections.arrivals import Arrivals
-    from sim.scenario.sections.lengths import Lengths
+    from sim.scenario.sections.lengths import Lengths, MixtureLengths
     from sim.scenario.sections.sessions import Counts, Delays
     from sim.workload.traces import Trace
 
@@ -229,16 +238,30 @@ def _timed(
 def _lengths(scenario: Scenario, total: int, seed: int) -> Iterator[LengthChunk]:
     """The lengths that a scenario without a trace asks for; files are read at once."""
     workload = scenario.workload
-    if workload.lengths is not None:
-        joint = workload.lengths
-        return resample_lengths(
-            total, seed, Joint.from_file(scenario.path(joint.path), joint.columns)
-        )
+    both = workload.lengths
+    if both is not None and both.kind == "mixture":
+        return _mixed(scenario, both, total, seed)
+    if both is not None:
+        pairs = Joint.from_file(scenario.path(both.path), both.columns)
+        return resample_lengths(total, seed, pairs)
     assert workload.prompt_tokens is not None
     assert workload.output_tokens is not None
     prompts = _length_law(scenario, workload.prompt_tokens)
     outputs = _length_law(scenario, workload.output_tokens)
     return generate_lengths(total, seed, prompts, outputs)
+
+
+def _mixed(
+    scenario: Scenario, asked: MixtureLengths, total: int, seed: int
+) -> Iterator[LengthChunk]:
+    """The lengths of requests of several kinds."""
+    laws = [
+        (_length_law(scenario, part.prompt_tokens), _length_law(scenario, part.output_tokens))
+        for part in asked.parts
+    ]
+    mixture = Mixture(tuple(part.share for part in asked.parts), tuple(laws))
+    for prompts, outputs in mixture.chunks(seed, chunk_sizes(total, CHUNK)):
+        yield LengthChunk(prompts.tolist(), outputs.tolist())
 
 
 def _sharing(

@@ -8,6 +8,7 @@ longer), and the sequence does not depend on how it is cut into chunks.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UsageError
+from sim.rng import stream
 from sim.scenario.sections.lengths import Z95
 from sim.workload.traffic import MAX_TOKENS
 
@@ -158,6 +160,33 @@ class Joint:
         from sim.workload.traces.columns import read_pair  # noqa: PLC0415 - only where files are
 
         return cls(*read_pair(path, columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Requests of several kinds: the share of each, and the laws of its prompts and answers."""
+
+    shares: tuple[float, ...]
+    laws: tuple[tuple[LengthLaw, LengthLaw], ...]
+
+    def chunks(self, seed: int, sizes: Iterable[int]) -> Iterator[tuple[Lengths, Lengths]]:
+        """The prompts and answers of so many requests at a time.
+
+        Every law has a stream of its own and draws for every request: with other shares, a request
+        that stays of its kind keeps its lengths.
+        """
+        kinds = stream(seed, "lengths/mixture")
+        drawn = [
+            (law, stream(seed, f"lengths/mixture/{number}/{what}"))
+            for number, pair in enumerate(self.laws)
+            for what, law in zip(("prompt", "output"), pair, strict=True)
+        ]
+        bounds = np.cumsum(self.shares)[:-1]
+        for size in sizes:
+            kind = np.searchsorted(bounds, kinds.random(size), side="right")
+            values = [law.draw(rng, size) for law, rng in drawn]
+            rows = np.arange(size)
+            yield np.stack(values[::2])[kind, rows], np.stack(values[1::2])[kind, rows]
 
 
 def lognormal_sigma(mean: float, p95: float) -> float:

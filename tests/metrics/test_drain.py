@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sim
 from sim.cost.power import PowerModel
+from sim.metrics.texts import replica_name
+from sim.planning.contrast.compare_words import headlines
+from sim.planning.contrast.runs import compare_runs
 from sim.result import Result
+from tests.places import VLLM
 
 PRICE = 3.6
 """USD per GPU hour: a thousandth of a dollar a second."""
@@ -46,6 +52,70 @@ def test_a_token_costs_the_rate_at_which_requests_come() -> None:
     assert cost["usd_per_million_tokens"] == pytest.approx(1e-3 / 10_000 * 1e6)
     (note,) = noted(result)
     assert note.startswith("10 requests/s were accepted and served while they came")
+
+
+def uneven(path: Path, router: str) -> Result:
+    """One session of a trace has half of the requests: more than its replica of two serves."""
+    random = np.random.default_rng(1)
+    arrivals = np.cumsum(random.exponential(1 / 40, 3000))
+    rows = [
+        f"{at:.4f},700,300,{'big' if random.random() < 0.8 else f's{number}'}"
+        for number, at in enumerate(arrivals)
+    ]
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens,session", *rows]), "utf-8")
+    return sim.simulate(
+        {
+            "model": "llama-3.1-8b",
+            "fleet": {"gpu": "h100-sxm", "replicas": 2, "price_per_gpu_hour": PRICE},
+            "engine": VLLM,
+            "router": router,
+            "max_model_len": 8192,
+            "workload": {"trace": {"path": str(path)}},
+            "slo": {"ttft": "1s", "attainment": 0.9},
+        }
+    )
+
+
+def test_an_overloaded_replica_does_not_stretch_the_time_of_the_others(tmp_path: Path) -> None:
+    """Rates of the whole run are divided by the drain of one replica; those of ``while_arriving``
+    and the cost of a token are not."""
+    result = uneven(tmp_path / "skewed.csv", "session-affinity")
+    table, own = result.requests, result.summary["infersim"]
+    found, last = own["while_arriving"], table["arrival_s"].max()
+    finished = table.groupby("replica")["finish_s"].max()
+    late = int(finished.idxmax())
+    assert own["verdict"]["state"] == "overloaded"
+    assert (found["last"], found["drain_s"]) == (
+        replica_name(late),
+        pytest.approx(finished[late] - last),
+    )
+    assert found["others_s"] == pytest.approx(max(0.0, finished[1 - late] - last))
+    came = (last - table["arrival_s"].min()) * 3000 / 2999
+    assert found["request_goodput"] == pytest.approx(table["slo_met"].sum() / came)
+    tokens = table.groupby("replica")["generated_tokens"].sum()
+    busy = finished[late] - table["arrival_s"].min()
+    rate = tokens[late] / busy + tokens[1 - late] / came
+    assert found["output_throughput"] == pytest.approx(rate)
+    assert found["output_throughput"] > 1.05 * result.summary["output_throughput"]
+    per_token = own["cost"]["usd_per_million_output_tokens"]
+    assert per_token == pytest.approx(2 * PRICE / 3600 / rate * 1e6)
+    assert any("was still working" in note for note in own["notes"])
+
+
+def test_a_comparison_has_the_ratio_while_requests_come(tmp_path: Path) -> None:
+    """The ratio of whole runs is named together with that of the offered load."""
+    path, folders = tmp_path / "skewed.csv", []
+    for router in ("least-outstanding", "session-affinity"):
+        folders.append(tmp_path / router)
+        uneven(path, router).save(folders[-1])
+    document = compare_runs(folders)
+    goodput = next(f for f in document["figures"] if f["key"] == "request_goodput")
+    even, one = document["variants"]
+    times = even["while_arriving"]["request_goodput"] / one["while_arriving"]["request_goodput"]
+    assert goodput["means"][0] / goodput["means"][1] > 1.2 * times
+    text = " ".join(headlines(document))
+    assert f"Over the time in which requests came: {times:.3g}x session-affinity" in text
+    assert "was still working" in text
 
 
 def test_a_token_draws_what_it_does_without_the_rest_at_the_end() -> None:

@@ -151,6 +151,21 @@ def test_a_broken_claim_is_refused(tmp_path: Path, changes: dict[str, Any], said
     assert "small.yaml" in str(refused.value)
 
 
+def test_a_shipped_claim_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that has none; a name that is nearly one is helped, another gets the list."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["claims", "kv-long-contexts", "--json", "--no-save"])
+    assert [each["name"] for each in json.loads(done.stdout)["claims"]] == ["kv-long-contexts"]
+    for name, said in {
+        "kv-long-context": "no such claim (did you mean 'kv-long-contexts'?)",
+        "nothing": "batching-not-faster, bigger-gpu-concurrency",
+    }.items():
+        wrong = CliRunner().invoke(app, ["claims", name])
+        assert (wrong.exit_code, said in wrong.stderr) == (2, True), wrong.stderr
+
+
 def test_a_folder_without_claims_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no claims here"):
         read_claims([tmp_path])

@@ -13,15 +13,19 @@ from typer.testing import CliRunner, Result
 import sim
 from sim.cli import app
 from sim.errors import UsageError
+from sim.planning.answers import findings_of
+from sim.planning.contrast.bound_words import why_layouts_differ
 from sim.planning.contrast.compare import Comparison, traffic_digest
-from sim.planning.contrast.compare_words import change, headlines
+from sim.planning.contrast.compare_words import change, headlines, main_headline
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.paired import bootstrap, difference
 from sim.planning.contrast.runs import compare_runs
 from sim.planning.points.executors import InProcess, local
 from sim.planning.points.grid import read_axes
+from sim.planning.points.wording import spoken
 from sim.rng import repetition_seed
 from sim.terminal.console import as_text
+from sim.units import show_bytes
 from tests.answers import compare_view, render_compare
 from tests.planning_fixtures import SMALL, small
 from tests.played import mean_ttfts
@@ -638,3 +642,44 @@ def test_one_of_two_differs_as_surely_as_the_other() -> None:
     assert difference(long, short).certain
     assert difference(short, long).certain
     assert not difference(long, [3.0, 4.0, 9.5, 20.0, 2.0]).certain
+
+
+def test_a_comparison_of_layouts_says_why_they_differ() -> None:
+    """Communication, weights and room for KV of the runs; not where the layout is the same."""
+    document = compared("fleet.0.tensor_parallel=1,4", repetitions=2)
+    runs = [
+        sim.simulate(small(**{"fleet__0__tensor_parallel": size})).summary["infersim"]
+        for size in (1, 4)
+    ]
+    bounds = [each["bounds"] for each in document["variants"]]
+    assert [b["weights_bytes"] for b in bounds] == [r["memory"]["weights_bytes"] for r in runs]
+    assert [b["kv_tokens"] for b in bounds] == [r["kv_cache"]["tokens"] for r in runs]
+    assert bounds[0]["bound_by"]["communication"] == 0 < bounds[1]["bound_by"]["communication"]
+    why = why_layouts_differ(document)
+    assert "communication takes 0% and " in why
+    assert f"each GPU holds {show_bytes(bounds[0]['weights_bytes'])} and " in why
+    assert why in as_text(compare_view(document)).replace("\n", " ").replace("  ", " ")
+    assert "Why, in the order of the variants: communication" in render_compare(document)
+    assert "Bound by" in render_compare(document)
+    alike = compared("scheduler.max_num_seqs=1,64", repetitions=2)
+    assert why_layouts_differ(alike) == ""
+
+
+def test_replicas_have_room_in_every_cache() -> None:
+    document = compared("fleet.0.replicas=1,3", repetitions=2)
+    one, three = (each["bounds"]["kv_tokens"] for each in document["variants"])
+    assert three == 3 * one
+
+
+def test_how_sure_the_best_is_stands_apart_from_the_headline() -> None:
+    """The terminal has both in a line, the page the headline alone, whatever words it has."""
+    document = compared(BATCHING)
+    first, _ = main_headline(document)
+    assert first.sure
+    assert first.sure not in first.text
+    shown = findings_of("compare", document).headline
+    assert (shown.title, bool(shown.sure)) == (spoken(first.text), True)
+    on_page = render_compare(document)
+    start = on_page.index('class="headline-title">')
+    assert "That " not in on_page[start : on_page.index("</p>", start)]
+    assert shown.sure[:30] in as_text(compare_view(document)).replace("\n", " ")

@@ -249,3 +249,19 @@ def test_a_rate_that_cannot_be_meant_is_refused(kind: str) -> None:
     with pytest.raises(UsageError, match=told):
         small(workload__arrivals=law)
     small(workload__arrivals={**law, "rate": "1e6"})
+
+
+def test_the_requests_that_would_tell_are_those_of_a_row() -> None:
+    """The run as it is may need fewer, which its own text says: so a footnote names the row."""
+
+    def short(count: int) -> dict[str, Any]:
+        return {
+            "slo_state": "too close to call",
+            "slo_doubts": ["length"],
+            "requests_to_decide": count,
+        }
+
+    (several,) = footnotes([short(10_000), short(100_000)])
+    assert "100,000 requests or more (run.requests) would tell in the row that takes" in several
+    (alike,) = footnotes([short(10_000), short(10_000)])
+    assert alike.endswith("10,000 requests or more (run.requests) would tell in such a row.")

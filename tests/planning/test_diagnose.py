@@ -310,7 +310,7 @@ def test_what_would_tell_is_what_ends_the_run(horizon: str | None, todo: str) ->
     asked = SimpleNamespace(
         scenario=small(run__horizon=horizon), verdict=verdict, open_by_band=False
     )
-    text = _open(asked, "98% of requests", "99% are asked for")  # type: ignore[arg-type]
+    _, text = _open(asked, "98% of requests", "99% are asked for")  # type: ignore[arg-type]
     assert text.endswith(f"Simulate {todo} before changing anything.")
 
 
@@ -576,3 +576,13 @@ def test_gpus_that_share_experts_are_tried_in_other_layouts() -> None:
     assert tried().keys() == {"tensor-parallel"}
     dense = counterfactuals(small(fleet__0__tensor_parallel=2))
     assert not {each.name for each in dense} & {"experts", "ranks"}
+
+
+def test_the_state_and_the_advice_are_texts_of_their_own() -> None:
+    """Together they are the headline, whatever full stops the first has."""
+    told = document(diagnose(small(slo={"ttft": "1ms", "attainment": 0.9}), local(), target="chat"))
+    shown = findings_of("diagnose", told).headline
+    assert shown.title == told["state"]
+    assert shown.title.endswith("are asked for.")
+    assert shown.text.startswith(told["least"])
+    assert told["headline"] == f"{told['state']} {told['least']}"

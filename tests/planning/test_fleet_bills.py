@@ -94,6 +94,8 @@ def test_an_overloaded_fleet_is_not_the_cheapest_and_one_that_misses_has_no_star
 def test_a_page_begins_with_what_differs() -> None:
     """Dollars, not the latency, although the dearer fleet has a lower one."""
     first, further = main_headline(document(STATIC, HPA))
-    assert first.startswith("Both keep up with the traffic. Of those that meet the SLO hpa costs")
+    assert first.text.startswith(
+        "Both keep up with the traffic. Of those that meet the SLO hpa costs"
+    )
     assert any("lowest TTFT p99" in line for line in further)
     assert not any("costs the least" in line for line in further)

@@ -177,7 +177,7 @@ ADDED = [
     ),
     ("scheduler: {long_prefill_token_threshold: -1}", "8:43", ["at least 1, got -1"]),
     ("scheduler: {chunked_prefill: 1}", "8:30", ["expected true or false, got 1"]),
-    ("scheduler: {batch_timeout: -1s}", "8:28", ["a time of 0 or more, got '-1s'"]),
+    ("scheduler: {batch_timeout: -1s}", "8:35", ["a time of 0 or more, got '-1s'"]),
     (
         "scheduler: {max_num_batched_tokens: 9, max_num_seqs: 256}",
         "8:37",
@@ -244,7 +244,16 @@ ADDED = [
         ],
     ),
     ("  lengths: {kind: joint, path: a.csv}", "8:32", ["lengths.path: no such file: a.csv"]),
-    ("  lengths: {kind: single, path: s.yaml}", "8:19", ["kind: expected joint, got 'single'"]),
+    (
+        "  lengths: {kind: single, path: s.yaml}",
+        "8:19",
+        ["kind: expected one of joint, mixture, got 'single'"],
+    ),
+    (
+        "  lengths: {kind: mixture, parts: [{share: 0.5, prompt_tokens: 9, output_tokens: 9}]}",
+        "8:35",
+        ["the shares of the parts sum to 0.5, not to 1"],
+    ),
     (
         "  lengths: {kind: joint, path: s.yaml, output_column: b}",
         "8:55",

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sim.errors import TraceError, UsageError
+from sim.errors import ScenarioError, TraceError, UsageError
 from sim.rng import stream
 from sim.scenario import Scenario, load_scenario
 from sim.workload import (
@@ -34,6 +34,7 @@ from sim.workload.lengths import (
     Joint,
     LengthLaw,
     Lognormal,
+    Mixture,
     Normal,
     Uniform,
     lognormal_sigma,
@@ -43,6 +44,7 @@ from sim.workload.traffic import CHUNK, MAX_TOKENS
 from sim.workload.varying import Diurnal, Ramp
 from tests.counted_work import calls
 from tests.places import DATA, ROOT
+from tests.planning_fixtures import small
 
 ONE = Fixed(1)
 N = 200_000
@@ -375,6 +377,47 @@ def test_joint_lengths_keep_prompt_and_answer_together() -> None:
     assert drawn[700, 9] / 50_000 == pytest.approx(0.4, abs=0.01)
     assert drawn[10, 5] / 50_000 == pytest.approx(0.2, abs=0.01)
     assert {type(x) for chunk in chunks[:1] for column in chunk[:2] for x in column} == {int}
+
+
+def mixture(chat: float) -> Mixture:
+    laws = (Lognormal.with_cv(300, 1.0), Fixed(200)), (Uniform(8000, 20_000), Uniform(1, 50))
+    return Mixture((chat, 1 - chat), laws)
+
+
+def test_a_mixture_keeps_prompts_with_the_answers_of_their_kind() -> None:
+    """One request in five is long, and long ones alone have the short answers; with another share
+    the requests that stay of their kind keep their lengths."""
+    ((prompts, outputs),) = mixture(0.8).chunks(3, [20_000])
+    long = prompts >= 8000
+    assert long.mean() == pytest.approx(0.2, abs=0.01)
+    assert prompts[long].mean() == pytest.approx(14_000, rel=0.01)
+    assert prompts[~long].mean() == pytest.approx(300, rel=0.05)
+    assert set(outputs[~long]) == {200}
+    assert (outputs[long].min(), outputs[long].max()) == (1, 50)
+    ((others, answers),) = mixture(0.6).chunks(3, [20_000])
+    same = long == (others >= 8000)
+    assert same.mean() == pytest.approx(0.8, abs=0.01)
+    assert np.array_equal(others[same], prompts[same])
+    assert np.array_equal(answers[same], outputs[same])
+
+
+def test_an_unknown_law_of_one_length_names_those_of_both() -> None:
+    with pytest.raises(ScenarioError) as refused:
+        small(workload__prompt_tokens={"kind": "bimodal"})
+    assert "together: `lengths: {kind: joint or mixture}`" in str(refused.value)
+    with pytest.raises(ScenarioError) as refused:
+        small(workload__arrivals={"kind": "bimodal"})
+    assert "together" not in str(refused.value)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_a_mixture_does_not_depend_on_the_size_of_chunks(chunk: int) -> None:
+    def drawn(size: int) -> list[tuple[int, int]]:
+        sizes = [min(size, 3001 - start) for start in range(0, 3001, size)]
+        rows = mixture(0.8).chunks(5, sizes)
+        return [pair for part in rows for pair in zip(*map(np.ndarray.tolist, part), strict=True)]
+
+    assert drawn(chunk) == drawn(3001)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])

@@ -65,8 +65,7 @@ def render(command: str, document: Mapping[str, Any], more: Heading | None = Non
 
 def _in_short(headline: Headline) -> Headline:
     """``headline`` with how sure its answer is in the text below."""
-    title, sure, more = headline.title.partition(" That is ")
-    return headline._replace(title=title, text=f"{sure.lstrip()}{more} {headline.text}".strip())
+    return headline._replace(text=f"{headline.sure} {headline.text}".strip())
 
 
 def write_page(

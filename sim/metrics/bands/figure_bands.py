@@ -245,8 +245,7 @@ def _text(
     within = (
         "With a chance of 90 % a real run lies within"
         if compared
-        else "Nothing like this was ever compared. As runs of other engines and GPUs were off, "
-        "nine of ten real runs lie within"
+        else "As runs of other engines and GPUs were off, nine of ten real runs lie within"
     )
     text = f"{within}: {', '.join(told)}." + (ending if overload else "")
     return text + _why_first_tokens(figures)

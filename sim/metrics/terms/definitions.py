@@ -170,7 +170,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     "goodput": Definition(
         "Goodput",
         "Completed requests per second of the duration that keep every latency limit (limits "
-        "inclusive), those of the warm-up too; the share within the SLO leaves the warm-up out.",
+        "inclusive), those of the warm-up too; the share within the SLO leaves the warm-up out. "
+        "`while_arriving` divides by the time in which requests come.",
     ),
     "output_throughput": Definition(
         "Output throughput",

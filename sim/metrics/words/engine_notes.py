@@ -7,6 +7,8 @@ from sim.catalog.entries import names
 from sim.catalog.relatives import ASSUMED
 from sim.catalog.releases import beyond
 from sim.cost.measured import gemm_of
+from sim.cost.plausible import implausible
+from sim.iteration import Batch, Part
 from sim.pools import PreparedPool
 from sim.scenario.prices import name_of
 from sim.schedulers import POLICIES
@@ -15,6 +17,14 @@ from sim.schedulers.continuous import ChunkedPrefill
 from sim.schedulers.offloading import OffloadedPrefill
 from sim.schedulers.ranked import RankedPrefill
 from sim.schedulers.rules import VllmRule
+
+
+def implausible_notes(pool: PreparedPool) -> list[str]:
+    """Notes on the operators that take too long for what they compute in a full pass of prompts, as
+    ``infersim roofline`` has them."""
+    tokens = min(pool.limits.max_num_batched_tokens, pool.limits.max_model_len)
+    full = Batch(0, 0, [Part(tokens, 0)])
+    return list(implausible(pool.deployment, pool.cost.pass_operators(full)))
 
 
 def release_note(pool: PreparedPool) -> str | None:

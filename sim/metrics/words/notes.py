@@ -19,6 +19,7 @@ from sim.metrics.record.pipelines import pipeline
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.run_record import RunRecord
 from sim.metrics.words.engine_notes import (
+    implausible_notes,
     named_alike_note,
     other_rule_note,
     own_policy_note,
@@ -83,6 +84,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(whole_prompts_note(part.pool) for part in run.parts),
         *dict.fromkeys(_whole_prompts(part) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
+        *dict.fromkeys(note for pool in run.pools for note in implausible_notes(pool)),
         *dict.fromkeys(_in_step(part) for part in run.parts),
         _clients_in_step(run),
         *dict.fromkeys(_padded(part.pool) for part in run.parts),

@@ -21,6 +21,7 @@ from sim.planning.answers.drawings import (
     Series,
     far_apart,
 )
+from sim.planning.contrast.bound_words import bound_text, varies_layout, why_layouts_differ
 from sim.planning.contrast.compare_words import (
     TRUST_WORDS,
     change,
@@ -254,7 +255,9 @@ def findings(document: Document) -> Findings:
     variants, base = document["variants"], document["base"]
     first, others = main_headline(document)
     padded = [document["padding"]] if document.get("padding") else []
-    brief = dict.fromkeys((*others[:1], *padded))
+    why = why_layouts_differ(document)
+    others = [*others, why] if why else others
+    brief = dict.fromkeys((*others[:1], *padded, *filter(None, [why])))
     errors = shared_errors(document)
     drawn = tuple(of_means(document)), tuple(of_differences(document))
     label = "-" if base is None else spoken(variants[base]["label"])
@@ -264,8 +267,14 @@ def findings(document: Document) -> Findings:
         document["name"],
         "comparison",
         document["infersim"],
-        Headline("neutral", spoken(first), spoken(" ".join(others)), spoken(" ".join(brief)))
-        if first
+        Headline(
+            "neutral",
+            spoken(first.text),
+            spoken(" ".join(others)),
+            spoken(" ".join(brief)),
+            spoken(first.sure),
+        )
+        if first.text
         else Headline("bad", "No variant has figures"),
         (
             Heading(
@@ -339,7 +348,8 @@ def _means(document: Document) -> Table:
     heads[-1] = heads[-1]._replace(definition="tied")
     states = [variant["state"] or "failed" for variant in document["variants"]]
     apart = any(state in ("failed", State.OVERLOADED) for state in states)
-    columns = [*heads, Column("State", False, on_terminal=apart)]
+    bound = Column("Bound by", False, "bound_by", fold=2, on_terminal=varies_layout(document))
+    columns = [*heads, Column("State", False, on_terminal=apart), bound]
     for entry in document["figures"]:
         unit, key = "ms" if entry["unit"] == "ms" else "", entry["key"]
         column = Column(head(entry), True, definition(entry), unit=unit)
@@ -349,6 +359,7 @@ def _means(document: Document) -> Table:
         (
             *_names(document, index),
             text(state)._replace(tone=STATES.get(state, "")),
+            text(bound_text(document["variants"][index])),
             *(_mean(document, entry, index) for entry in document["figures"]),
         )
         for index, state in enumerate(states)

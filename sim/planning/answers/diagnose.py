@@ -62,7 +62,7 @@ def findings(document: Document) -> Findings:
     """The limits of the run, possible changes, and the effect of each."""
     tone = STATES.get(document["verdict"]["slo_state"], "neutral")
     tone = "warn" if tone == "good" and not document["at_ease"] else tone
-    first, _, least = document["headline"].partition(". ")
+    least = document["least"]
     limits, texts = limiting(document), [document["verdict"]["text"]]
     if limits is None:  # nothing limits it
         texts.insert(0, document["bound"]["text"])
@@ -79,7 +79,7 @@ def findings(document: Document) -> Findings:
         document["infersim"],
         Headline(
             tone,
-            f"{first.rstrip('.')}.",
+            document["state"],
             " ".join(filter(None, (least, *texts))),
             least if limits else None,
         ),

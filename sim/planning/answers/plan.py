@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Commands, Findings, Heading, Headline, Lines, Table
-from sim.planning.answers import split
+from sim.planning.answers import plan_interrupted, split
 from sim.planning.answers.cells import Document, latency_columns, slo_latencies, text
 from sim.planning.answers.fleets import (
     NO_ROOM,
@@ -53,9 +53,12 @@ FILES = (
 
 def findings(document: Document) -> Findings:
     """The cheapest fleet and whether it stays so, then how all of them hold the load, what they
-    cost, and how to start them; of fleets that prefill and decode apart those of ``split``."""
+    cost, and how to start them; of fleets that prefill and decode apart those of ``split``, of
+    an interrupted plan those of ``plan_interrupted``."""
     if document.get("kind") == "apart":
         return split.findings(document)
+    if document.get("kind") == "interrupted":
+        return plan_interrupted.findings(document)
     worth, notes = document["worth"], document["fleets"][0]["launch"]["notes"]
     said = (
         f"A month has {document['hours']['month']:,} hours.",

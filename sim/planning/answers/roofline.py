@@ -13,6 +13,9 @@ from sim.planning.points.wording import listed
 from sim.planning.rooflines import ARITHMETIC, LARGEST_BATCH, TILES, arithmetic
 from sim.units import show_number, show_rate, show_time
 
+IDEAL = "ideal"
+"""The engine that adds nothing to the kernels, which an answer need not name."""
+
 MOST_SHOWN = 1e5
 """A column takes the first unit in which its largest number is less."""
 
@@ -67,10 +70,11 @@ def fits(document: Document) -> int:
 def _title(d: Deployment, document: Document) -> Lines:
     """The subject of the answer, and what its GPU can."""
     computed = "" if d.arithmetic == d.weights else f", computed in {d.arithmetic}"
+    by = "" if d.engine.name == IDEAL else f" by {d.engine.label}"
     return Lines(
         (
             f"{d.model.name} ({_formats(d)}{computed}, {d.kv_cache} KV) on "
-            f"{d.layout.gpus} x {d.gpu.name}: {'each ' if d.layout.gpus > 1 else ''}"
+            f"{d.layout.gpus} x {d.gpu.name}{by}: {'each ' if d.layout.gpus > 1 else ''}"
             f"{show_rate(document['flops_per_s'], 'FLOP/s')}, "
             f"{show_rate(document['bytes_per_s'], 'B/s')}, "
             f"ridge at {document['ridge_flops_per_byte']:.0f} FLOP per byte",

@@ -35,11 +35,11 @@ FACTOR = math.log(3)
 """From this gain on, values say more than a percentage: ``0.13 -> 8.9 requests/s``."""
 
 
-def headline(found: Diagnosis) -> str:
-    """Whether anything needs to change, and what first."""
+def headline(found: Diagnosis) -> tuple[str, str]:
+    """Whether anything needs to change, and what first, a text each; the second may be empty."""
     verdict = found.verdict
     if verdict["slo_met"] is None:
-        return "There is no SLO to meet; the advice is ranked by what it does to all figures."
+        return "There is no SLO to meet; the advice is ranked by what it does to all figures.", ""
     cut = verdict["cut"]
     where = "" if cut is None or found.slo == SloState.OPEN else f" in {cut['part']}"
     close = found.slo == SloState.OPEN and open_word(verdict) == SloState.OPEN
@@ -48,31 +48,31 @@ def headline(found: Diagnosis) -> str:
     kept = f"{within(attained, share(attained), enough=enough)} within {limit_text(verdict)}{where}"
     wanted = f"{share(verdict['target'])} are asked for"
     if found.at_ease:
-        return f"Nothing needs to change: {kept}, {wanted}.{_saving(found)}"
+        return f"Nothing needs to change: {kept}, {wanted}.", _saving(found).strip()
     if found.slo == SloState.OPEN:
         return _open(found, kept, wanted)
     if not found.misses:
-        return f"The SLO is met, with little room: {kept}, {wanted}.{_saving(found)}"
-    return f"The SLO is missed: {kept}, {wanted}. {_cure(found)}"
+        return f"The SLO is met, with little room: {kept}, {wanted}.", _saving(found).strip()
+    return f"The SLO is missed: {kept}, {wanted}.", _cure(found)
 
 
-def _open(found: Diagnosis, kept: str, wanted: str) -> str:
+def _open(found: Diagnosis, kept: str, wanted: str) -> tuple[str, str]:
     """Why the SLO is too close to call, and what to do before anything is changed."""
     verdict, doubts = found.verdict, slo_doubts(found.verdict)
     word = open_word(verdict)
     first = f"The SLO is {word}:"
     if found.open_by_band:
         where = "at the predicted times " if word == SloState.OPEN else ""
-        text = f"{first} {where}{kept}, {wanted}.{deciding(verdict)}"
-        return f"{text} {_cure(found)}"
+        more = f"{deciding(verdict)} {_cure(found)}"
+        return f"{first} {where}{kept}, {wanted}.", more.strip()
     so_far = " so far" if too_short_for(doubts) else ""
     told = verdict["requests_to_decide"] or verdict["cut"]
     ends = (
         "a longer time (run.horizon)" if found.scenario.run.horizon is not None else "more requests"
     )
     todo = "Do that" if told else f"Simulate {ends}"
-    text = f"{first} {kept}{so_far}, {wanted}.{deciding(verdict)}"
-    return f"{text} {todo} before changing anything."
+    more = f"{deciding(verdict)} {todo} before changing anything."
+    return f"{first} {kept}{so_far}, {wanted}.", more.strip()
 
 
 def _cure(found: Diagnosis) -> str:
@@ -244,14 +244,16 @@ def _value(figure: GainFigure, value: float | None) -> str:
 
 def document(found: Diagnosis) -> dict[str, Any]:
     """The content of ``result.json``."""
-    base = figures_of(found.base)
+    base, (state, least) = figures_of(found.base), headline(found)
     own = found.base["infersim"]
     return {
         **head("diagnosis", found.scenario),
         "target": found.target,
         "setup": setup_text(found.base),
         "verdict": own["verdict"],
-        "headline": headline(found),
+        "headline": " ".join(filter(None, (state, least))),
+        "state": state,
+        "least": least,
         "at_ease": found.at_ease,
         "order": order_text(found),
         "rejection": None if found.rejection is None else found.rejection.document(),

@@ -23,6 +23,7 @@ from sim.scenario import Scenario
 from sim.scenario.reading.diagnostics import problems_of
 from sim.scenario.reading.extends import extended
 from sim.scenario.reading.loading import from_mapping, read
+from sim.scenario.shipped import CLAIMS, names
 from sim.scenario.text.document import failure
 from sim.setup import prepare
 from sim.version import version
@@ -110,6 +111,10 @@ def read_claims(paths: Iterable[Path]) -> list[Claim]:
             if not found:
                 raise UsageError(f"{path}: no claims here; they are files *.yaml")
             files += found
+        elif not path.exists():
+            known = names(CLAIMS)
+            hint = did_you_mean(str(path), known) or f"; the shipped ones are {', '.join(known)}"
+            raise UsageError(f"{path}: no such claim{hint}")
         else:
             files.append(path)
     return [read_claim(file) for file in files]

@@ -14,11 +14,13 @@ from hashlib import sha256
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
+from sim.metrics.fleet.drain import mean_while_arriving
 from sim.metrics.load.busiest import busiest_of
 from sim.metrics.own import failures
 from sim.metrics.question.question_text import asked, changed, hardware
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.words.format_words import formats
+from sim.planning.contrast.bound_words import bounds_of
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.points.executors import Executor
 from sim.planning.points.figures import held
@@ -262,4 +264,5 @@ def _column(
     bands = summaries[0]["infersim"]["bands"]
     slo = tuple(summary["infersim"]["verdict"]["slo_state"] for summary in summaries)
     uneven = busiest_of([each["infersim"]["verdict"] for each in summaries])
-    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo, uneven)
+    of_runs = uneven, mean_while_arriving(summaries), bounds_of(summaries)
+    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo, *of_runs)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.metrics.bands.trust import Trust
+from sim.metrics.fleet.drain import still_working
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
@@ -25,13 +26,17 @@ from sim.planning.contrast.variant_words import (
     varied,
 )
 from sim.planning.points.wording import share
-from sim.units import TWICE, milliseconds, number, show_utilisation
+from sim.units import TWICE, milliseconds, number, show_time, show_utilisation
 
 BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
 
 SAME = 0.005
 """Means that are no further apart than this share would be multiples of 1.00."""
+
+SHIFTED = 0.05
+"""The difference of two multiples, of whole runs and of the time in which requests came, from which
+on both are said."""
 
 MOST_NAMED = 3
 """Variants that a sentence lists."""
@@ -200,9 +205,9 @@ def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
         part = part if abs(apart["relative"]) < 1 / TWICE else ""  # else it is a multiple
         here = f" These runs differ by {part}{beyond} chance does."
     if _says_nothing(band):
-        return f" That real runs differ so{whose} is {apart['trust']}, by how much is open.{here}"
+        return f"That real runs differ so{whose} is {apart['trust']}, by how much is open.{here}"
     runs = f"of ten pairs of real runs{whose}, nine should show {_range(band)} times"
-    return f" That is {apart['trust']}: {runs}.{here}"
+    return f"That is {apart['trust']}: {runs}.{here}"
 
 
 def shared_errors(document: Document) -> str:
@@ -235,17 +240,22 @@ def _causes(names: Sequence[str]) -> str:
 
 
 class CompareLine(NamedTuple):
-    """A line on the variants; ``is_sure`` where it says how sure the best one is, ``of_fleets``
-    where it says what their fleets cost."""
+    """A line on the variants, with how ``sure`` it is that the best one is, where that is known;
+    ``of_fleets`` where it says what their fleets cost."""
 
     text: str
-    is_sure: bool = False
+    sure: str = ""
     of_fleets: bool = False
+
+    @property
+    def whole(self) -> str:
+        """The line with how sure it is."""
+        return f"{self.text} {self.sure}".strip()
 
 
 def headlines(document: Document) -> list[str]:
-    """The texts of ``lines_of``."""
-    return [line.text for line in lines_of(document)]
+    """The texts of ``lines_of``, each with how sure it is."""
+    return [line.whole for line in lines_of(document)]
 
 
 def lines_of(document: Document) -> list[CompareLine]:
@@ -253,7 +263,12 @@ def lines_of(document: Document) -> list[CompareLine]:
     what pads batches."""
     told = _told(document)
     if told and (uneven := _uneven(document)):
-        told[0] = told[0]._replace(text=f"{told[0].text} {uneven}")
+        first = told[0]
+        told[0] = (
+            first._replace(sure=f"{first.sure} {uneven}")
+            if first.sure
+            else first._replace(text=f"{first.text} {uneven}")
+        )
     padded = document.get("padding")  # results of older versions lack it
     return [*told, CompareLine(padded)] if told and padded else told
 
@@ -316,20 +331,20 @@ def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) ->
     return text
 
 
-def main_headline(document: Document) -> tuple[str, list[str]]:
-    """The headline, with what fleets cost where they differ, else with how sure the best variant
-    is; and the other lines."""
+def main_headline(document: Document) -> tuple[CompareLine, list[str]]:
+    """The headline, with what fleets cost where they differ, else with the first line that says how
+    sure the best variant is; and the other lines."""
     lines = lines_of(document)
     if not lines:
-        return "", []
+        return CompareLine(""), []
     first, *others = lines
     at = next((n for n, line in enumerate(others) if line.of_fleets), None)
-    if at is None and not first.is_sure:
-        at = next((n for n, line in enumerate(others) if line.is_sure), None)
-    texts = [line.text for line in others]
-    if at is None:
-        return first.text, texts
-    return f"{first.text} {texts.pop(at)}", texts
+    if at is None and not first.sure:
+        at = next((n for n, line in enumerate(others) if line.sure), None)
+    if at is not None:
+        more = others.pop(at)
+        first = CompareLine(f"{first.text} {more.text}", f"{first.sure} {more.sure}".strip())
+    return first, [line.whole for line in others]
 
 
 def limited(document: Document) -> bool:
@@ -393,9 +408,32 @@ def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLin
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
-    return CompareLine(
-        f"{head}{_tied(best)}{_times(document, entry, first, '{}x')}.{sure}", is_sure=bool(sure)
-    )
+    times, came = _times(document, entry, first, "{}x"), _while_arriving(document, entry, first)
+    return CompareLine(f"{head}{_tied(best)}{times}.{came}", sure)
+
+
+def _while_arriving(document: Document, entry: Entry, first: int) -> str:
+    """The same multiples over the time in which requests came, and why those of whole runs differ;
+    empty where they hardly do."""
+    means, told = entry["means"], []
+    found = [each.get("while_arriving") or {} for each in document["variants"]]
+    rates = [each.get(entry["key"], mean) for each, mean in zip(found, means, strict=True)]
+    for index in _others(document, entry, first):
+        if not rates[first] or not rates[index]:
+            continue
+        whole, times = means[first] / means[index], rates[first] / rates[index]
+        if _ratio(whole, times) >= 1 + SHIFTED:
+            told.append((index, f"{times:.3g}x {name(document, index)}"))
+    if not told:
+        return ""
+    late, text = max((i for i, _ in told), key=lambda i: found[i].get("drain_s", 0.0)), ""
+    if found[late]:
+        who = still_working(found[late]) or (
+            f"the fleet was still working {show_time(found[late]['drain_s'])} after the last "
+            "arrival"
+        )
+        text = f" (with {name(document, late)} {who})"
+    return f" Over the time in which requests came: {', '.join(t for _, t in told)}{text}."
 
 
 def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine:
@@ -420,7 +458,7 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times = _times(document, entry, first, "{} times as long")
-    return CompareLine(f"{head}{_tied(entry['best'])}{times}.{sure}", is_sure=bool(sure))
+    return CompareLine(f"{head}{_tied(entry['best'])}{times}.", sure)
 
 
 def _span(entry: Entry, variants: Sequence[int]) -> str:

@@ -45,6 +45,10 @@ class ContrastColumn:
     """Whether each repetition met its SLO, as its verdict has it."""
     busiest: Mapping[str, Any] | None = None
     """The replica to which its router sends the most work (``verdict.busiest_replica``)."""
+    arriving: Mapping[str, Any] | None = None
+    """Its rates while requests came (``mean_while_arriving``)."""
+    bounds: Mapping[str, Any] | None = None
+    """What bounds it (``bounds_of``)."""
 
     def mean(self, key: str) -> float | None:
         """The mean of a figure over the repetitions in which it is defined."""
@@ -153,6 +157,8 @@ def _variant(column: ContrastColumn, latencies: Mapping[str, str]) -> dict[str, 
         "states": dict(states),
         "slo": slo.most_common(1)[0][0] if slo else None,
         **({} if column.busiest is None else {"busiest_replica": dict(column.busiest)}),
+        **({} if column.arriving is None else {"while_arriving": dict(column.arriving)}),
+        **({} if column.bounds is None else {"bounds": dict(column.bounds)}),
         "values": {
             figure.key: list(column.values[figure.key])
             for figure in _figures([column], latencies)

@@ -16,9 +16,11 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
+from sim.metrics.fleet.drain import mean_while_arriving
 from sim.metrics.load.busiest import busiest_of
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.states import State
+from sim.planning.contrast.bound_words import bounds_of
 from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, contrasts
 from sim.planning.contrast.paired import Difference, bootstrap, difference
 from sim.planning.points.figures import FIGURES, figures_at, held, own_figures
@@ -181,7 +183,8 @@ def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastCol
 def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
     slo = (run.summary["infersim"]["verdict"].get("slo_state"),)
     uneven = busiest_of([run.summary["infersim"]["verdict"]])
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo, uneven)
+    of_run = uneven, mean_while_arriving([run.summary]), bounds_of([run.summary])
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo, *of_run)
 
 
 def _bands(run: ContrastRun) -> dict[str, Any] | None:

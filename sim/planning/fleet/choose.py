@@ -13,7 +13,8 @@ The same question has the same answer whatever the number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from sim.metrics.slo.objectives import Objective, slo_objectives
 from sim.planning.fleet.fleet_ends import EndCalls, FleetEnds, begin_ends, counted_in, tried
 from sim.planning.fleet.layouts import FleetQuestion, Rejected, Screened, screen
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized, size
+from sim.planning.fleet.so_far import PlanInterrupted, PlanSoFar
 from sim.planning.load.advance import PlanSteps, Progress
 from sim.planning.load.loads import axis_of, check_whole_curve, traffic_of
 from sim.planning.points.executors import Crew, CrewCall, crew
@@ -78,22 +80,27 @@ def choose(
 
     ``tell`` is called with a sentence at each step, ``progress`` with the steps that are done and
     those there are: three for each layout, or with those of a larger question's ``steps``. Raises
-    InfeasibleError, with the reasons, if no fleet does, UsageError if the scenario has no rate.
+    InfeasibleError, with the reasons, if no fleet does, UsageError if the scenario has no rate,
+    PlanInterrupted, with the fleets that were sized, on a KeyboardInterrupt.
     """
     say = tell or (lambda _: None)
     scenario = to_plan(scenario)
     traffic = traffic_of(scenario)
     axis = axis_of(scenario, "rate", traffic)
     objectives = (*slo_objectives(scenario), *question.constraints.objectives)
-    search = FleetSearch(scenario, question, objectives)
+    search, far = FleetSearch(scenario, question, objectives), PlanSoFar()
     steps = steps or PlanSteps(progress)
     # no more processes than there is to do at a time
     jobs = min(cores() if jobs == -1 else jobs, EACH * len(question.layouts))
-    with crew(steps.simulated, jobs, steps.show) as them:
+    with (
+        _keeping(search, far),
+        crew(steps.simulated, jobs, steps.show) as them,
+    ):
         screened, rejected = _screened(them, search)
         say(f"{len(screened)} of {len(question.layouts)} layouts are left after the screening")
         steps.expect(EACH * len(screened))
-        sized, ends, further = _sized(them, search, screened, say, steps)
+        far.screened, far.rejected = screened, list(rejected)
+        sized, ends, further = _sized(them, search, far, say, steps)
         rejected += further
         if not sized:
             raise no_fleet(
@@ -120,6 +127,15 @@ def choose(
         rejected=tuple(sorted(rejected, key=lambda each: order[each.layout])),
         traffic_notes=traffic.notes,
     )
+
+
+@contextmanager
+def _keeping(search: FleetSearch, far: PlanSoFar) -> Iterator[None]:
+    """Raise PlanInterrupted with what there is so ``far`` where the block is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise PlanInterrupted(search.scenario, search.question, search.objectives, far) from None
 
 
 def to_plan(scenario: Scenario) -> Scenario:
@@ -200,19 +216,21 @@ def _screen(_: object, *asked: Any) -> Screened | Rejected:
 
 
 def _sized(
-    them: Crew, search: FleetSearch, screened: Sequence[Screened], say: Tell, steps: PlanSteps
+    them: Crew, search: FleetSearch, far: PlanSoFar, say: Tell, steps: PlanSteps
 ) -> tuple[list[Sized], list[EndCalls], list[Rejected]]:
     """Fleets of the layouts in the order of what they cost at least, in waves, with the calls that
     say what they are at the ends of their bands."""
     sized: list[Sized] = []
     ends: list[EndCalls] = []
     rejected: list[Rejected] = []
-    waiting, top = list(screened), search.question.top
+    waiting, top = list(far.screened), search.question.top
     while waiting:
         costs = sorted(each.cost for each in sized)
         most = costs[top - 1] if len(costs) >= top else None
         dearer = [each for each in waiting if most and usd(each.cost) > usd(most)]
-        rejected += [_too_expensive(each, most) for each in dearer if most]
+        further = [_too_expensive(each, most) for each in dearer if most]
+        rejected += further
+        far.rejected += further
         steps.drop(EACH * len(dearer))
         waiting = [each for each in waiting if each not in dearer]
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
@@ -222,13 +240,10 @@ def _sized(
             found = call.result
             if isinstance(found, Sized):
                 at_ends[call] = begin_ends(them, search, found)
-                steps.did()
-                fleet = counted(found.replicas, "replica")
-                say(f"{found.layout.text}: {fleet}, ${found.cost:,.2f}/h")
             else:
                 steps.drop(EACH - 1)
-                steps.did()
-                say(f"{found.layout.text}: {found.reason}")
+            steps.did()
+            say(far.told(found))
         for call, each in zip(begun, wave, strict=True):
             found = call.result
             if isinstance(found, Sized):

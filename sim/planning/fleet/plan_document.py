@@ -18,7 +18,7 @@ from sim.metrics.bands.trust import Trust
 from sim.metrics.bands.worth import worth
 from sim.metrics.question.question_text import asked, changed, driven_by
 from sim.metrics.slo.objectives import judged_by
-from sim.metrics.words.engine_notes import release_note
+from sim.metrics.words.engine_notes import implausible_notes, release_note
 from sim.metrics.words.format_words import formats, wide_note
 from sim.planning.fleet.choose import FleetPlan, as_cheap
 from sim.planning.fleet.fleet_ends import WithinBand
@@ -276,7 +276,7 @@ def _fleet_notes(fleet: Confirmed, scenario: Scenario) -> list[str]:
             f"are asked for{enough}"
         )
     pool = prepare(scenario).only
-    last = (release_note(pool), pool.deployment.node_note)
+    last = (release_note(pool), *implausible_notes(pool), pool.deployment.node_note)
     return [*notes, *(note for note in last if note is not None)]
 
 

@@ -75,7 +75,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         lines.append(
             f"{MARK}: too close to call, so close to the capacity (or beyond it) the empty start "
             "of a run flatters it, and a longer one may miss it"
-            f"{_enough(short, '; {} requests or more{} would tell')}."
+            f"{_enough(short, '; {} requests or more{} would tell' + _of_rows(short))}."
         )
     return lines
 
@@ -125,6 +125,12 @@ def _lacks_its_peak(verdict: Verdict) -> bool:
     """Whether the run ended before the busiest part of its traffic."""
     cut = verdict.get("cut")
     return cut is not None and not cut["has_peak"]
+
+
+def _of_rows(verdicts: Sequence[Verdict]) -> str:
+    """Says of which row the number of ``_enough`` is: the run as it is may need fewer requests."""
+    counts = {verdict["requests_to_decide"] for verdict in verdicts} - {None}
+    return " in the row that takes the most" if len(counts) > 1 else " in such a row"
 
 
 def _enough(verdicts: Sequence[Verdict], text: str) -> str:

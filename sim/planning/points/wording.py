@@ -13,7 +13,7 @@ from sim.metrics.states import State, Word, is_apart
 PROBABLY_TOO_MUCH = "overload?"
 """Near saturation, with more arriving than can be served: probably overloaded."""
 
-SETTING = re.compile(r"(?<![\w.])([a-z][a-z_0-9]*)=([^\s,:;]+)")
+SETTING = re.compile(r"(?<![\w.])([a-z][a-z_0-9]*)=([^\s,:;]*[^\s,:;.)])")
 """A setting as it is written in commands."""
 
 MEASURED: Mapping[str, str] = {"rate": "requests/s", "concurrency": "users"}
@@ -304,6 +304,8 @@ def spoken(text: str) -> str:
 
     >>> spoken("rate=18, gpu=h100-sxm: SLO met"), spoken("max_num_seqs=8")
     ('18 requests/s, h100-sxm: SLO met', 'max_num_seqs 8')
+    >>> spoken("twice rate=0.5. That is sure")
+    'twice 0.5 requests/s. That is sure'
     """
 
     def said(found: re.Match[str]) -> str:

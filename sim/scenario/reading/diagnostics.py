@@ -16,6 +16,7 @@ from pydantic import BaseModel, Tag, ValidationError
 from sim.errors import did_you_mean, nearest
 from sim.scenario.sections.support import refusal
 from sim.scenario.text.document import Document, KeyPath, Place, Problem, dotted, show
+from sim.scenario.values.readers import Together
 
 OTHER_WORDS: Mapping[str, str] = {
     "users": "concurrency",
@@ -61,7 +62,9 @@ def problems_of(
                 yield Problem(path, _none_of(detail["input"], allowed))
             case "union_tag_invalid":
                 kinds = _kinds(annotation, section, path[-1])
-                yield Problem((*path, "kind"), _none_of(detail["input"].get("kind"), kinds))
+                message = _none_of(detail["input"].get("kind"), kinds)
+                message += _together(annotation, section)
+                yield Problem((*path, "kind"), message)
             case "union_tag_not_found":
                 kinds = _kinds(annotation, section, path[-1])
                 message = f"`kind` is missing; it is one of {', '.join(kinds)}"
@@ -142,6 +145,18 @@ def _kinds(annotation: Any, section: type[BaseModel], key: str | int) -> list[st
     kinds = [_kind(model) for model in _sections(annotation)]
     name = section.__name__
     return [kind for kind in kinds if refusal(name, str(key), {"kind": kind}) is None]
+
+
+def _together(annotation: Any, section: type[BaseModel]) -> str:
+    """The kinds of laws of several values, where those of one value have a key next to them for
+    such (``Together``); else nothing."""
+    for part in (annotation, *get_args(annotation)):
+        for mark in getattr(part, "__metadata__", ()):
+            other = section.model_fields.get(mark.key) if isinstance(mark, Together) else None
+            if other is not None:
+                kinds = " or ".join(map(_kind, _sections(other.annotation)))
+                return f"; of {mark.what} together: `{mark.key}: {{kind: {kinds}}}`"
+    return ""
 
 
 def _choices(annotation: Any, section: type[BaseModel], key: str | int) -> list[str]:

@@ -22,6 +22,8 @@ PATHS: Mapping[tuple[str, ...], catalog.Kind | None] = {
     ("workload", "prompt_tokens", "path"): None,
     ("workload", "output_tokens", "path"): None,
     ("workload", "lengths", "path"): None,
+    ("workload", "lengths", "parts", "prompt_tokens", "path"): None,
+    ("workload", "lengths", "parts", "output_tokens", "path"): None,
     ("workload", "trace", "path"): None,
     ("workload", "classes", "model"): "models",
 }

@@ -8,8 +8,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from sim.scenario.sections.support import Section
-from sim.scenario.values.fields import File, Line, Mean, Positive, Tokens, located, trouble
-from sim.scenario.values.readers import ConstantLaw
+from sim.scenario.values.fields import File, Line, Mean, Positive, Share, Tokens, located, trouble
+from sim.scenario.values.readers import ConstantLaw, Together
+
+ROUNDING = 1e-6
+"""How far the shares of all parts may be from 1 in sum."""
 
 Z95 = 1.6448536269514722
 """The standard normal distribution's 95th percentile."""
@@ -110,6 +113,7 @@ Lengths = Annotated[
     FixedLengths | UniformLengths | LognormalLengths | NormalLengths | EmpiricalLengths,
     Field(discriminator="kind"),
     ConstantLaw(FixedLengths),
+    Together("lengths", "prompts and answers"),
 ]
 
 
@@ -148,3 +152,40 @@ class JointLengths(Section):
         if self.prompt_column is None or self.output_column is None:
             return None
         return self.prompt_column, self.output_column
+
+
+class MixturePart(Section):
+    """Requests of one kind, with the laws of their prompts and answers."""
+
+    share: Share = Field(
+        description="Share of all requests; those of all parts sum to 1.", examples=[0.8]
+    )
+    prompt_tokens: Lengths = Field(
+        description="Input lengths of this part.",
+        examples=["{kind: lognormal, mean: 300, cv: 1}"],
+    )
+    output_tokens: Lengths = Field(description="Output lengths of this part.", examples=[200])
+
+
+class MixtureLengths(Section):
+    """Several kinds of requests, such as short chat and long documents, each with its own laws."""
+
+    kind: Literal["mixture"]
+    parts: tuple[MixturePart, ...] = Field(
+        description="Kinds of requests; each request is of one, chosen by the shares.",
+        examples=[
+            "[{share: 0.8, prompt_tokens: 300, output_tokens: 200}, "
+            "{share: 0.2, prompt_tokens: 12000, output_tokens: 500}]"
+        ],
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> MixtureLengths:
+        total = math.fsum(part.share for part in self.parts)
+        if abs(total - 1) > ROUNDING:
+            raise trouble(f"the shares of the parts sum to {total:.7g}, not to 1", "parts")
+        return self
+
+
+BothLengths = Annotated[JointLengths | MixtureLengths, Field(discriminator="kind")]
+"""The laws of prompts and answers together."""

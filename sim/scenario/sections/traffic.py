@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from sim.scenario.clash import Clash, refuse
 from sim.scenario.sections.arrivals import Arrivals
 from sim.scenario.sections.classes import TrafficClassSettings, checked
-from sim.scenario.sections.lengths import JointLengths, Lengths
+from sim.scenario.sections.lengths import BothLengths, Lengths
 from sim.scenario.sections.sessions import Sessions
 from sim.scenario.sections.support import LimitedSection, Section
 from sim.scenario.values.fields import (
@@ -158,9 +158,10 @@ class Workload(LimitedSection):
         description="Output lengths; a whole number alone is that of all requests.",
         examples=["{kind: lognormal, mean: 220, p95: 600, max: 1500}"],
     )
-    lengths: JointLengths | None = Field(
+    lengths: BothLengths | None = Field(
         default=None,
-        description="Instead of prompt_tokens and output_tokens: both from one file.",
+        description="Instead of prompt_tokens and output_tokens: both together, from one file "
+        "(joint), or of several kinds of requests, such as short and long ones (mixture).",
         examples=["{kind: joint, path: lengths.csv}"],
     )
     shared_prefix: SharedPrefix | None = Field(

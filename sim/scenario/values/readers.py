@@ -50,6 +50,13 @@ class ConstantLaw(Before):
         return law
 
 
+class Together:
+    """Marks laws of one value, next to which ``key`` has those of several, named by ``what``."""
+
+    def __init__(self, key: str, what: str) -> None:
+        self.key, self.what = key, what
+
+
 class After:
     """Checks a value of the type, and returns it; ValueError for one that is refused."""
 
