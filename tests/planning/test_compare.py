@@ -14,7 +14,7 @@ import sim
 from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.contrast.compare import Comparison, traffic_digest
-from sim.planning.contrast.compare_words import change, headlines
+from sim.planning.contrast.compare_words import change
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.paired import bootstrap, difference
 from sim.planning.contrast.runs import compare_runs
@@ -22,7 +22,7 @@ from sim.planning.points.executors import InProcess, local
 from sim.planning.points.grid import read_axes
 from sim.rng import repetition_seed
 from sim.terminal.console import as_text
-from tests.answers import compare_view, render_compare
+from tests.answers import compare_view, headlines, render_compare
 from tests.planning_fixtures import SMALL, small
 from tests.played import mean_ttfts
 

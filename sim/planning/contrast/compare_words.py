@@ -243,11 +243,6 @@ class CompareLine(NamedTuple):
     of_fleets: bool = False
 
 
-def headlines(document: Document) -> list[str]:
-    """The texts of ``lines_of``."""
-    return [line.text for line in lines_of(document)]
-
-
 def lines_of(document: Document) -> list[CompareLine]:
     """The states and the best variant in the metric that means something there, then the rest, and
     what pads batches."""
