@@ -179,15 +179,10 @@ def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastCol
 
 
 def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
-    slo = (run.summary["infersim"]["verdict"].get("slo_state"),)
-    uneven = busiest_of([run.summary["infersim"]["verdict"]])
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo, uneven)
-
-
-def _bands(run: ContrastRun) -> dict[str, Any] | None:
-    """The bands of its figures; None of an observed run, which is what they are about."""
-    found: dict[str, Any] | None = run.summary["infersim"].get("bands")
-    return found
+    own = run.summary["infersim"]
+    slo, uneven = (own["verdict"].get("slo_state"),), busiest_of([own["verdict"]])
+    bands = own.get("bands")  # of an observed run there are none: they are about it
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), bands, slo, uneven)
 
 
 def _state(run: ContrastRun) -> str:
