@@ -18,14 +18,18 @@ import plotly.graph_objects as go
 
 from reports.frame import draw, theme
 from reports.frame.draw import time_axis
-from sim.metrics.latency.latency_parts import PARTS as E2EL_PARTS
-from sim.metrics.latency.latency_parts import TTFT_PARTS
 from sim.units import Scale, time_scale
 
 Floats = npt.NDArray[np.float64]
 Of = Literal["ttft", "e2el"]
 
-PARTS: Mapping[Of, tuple[str, ...]] = {"ttft": TTFT_PARTS, "e2el": E2EL_PARTS}
+PROMPT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
+AFTER_PARTS = ("decode", "decode_delay", "decode_preempted")
+
+PARTS: Mapping[Of, tuple[str, ...]] = {
+    "ttft": (*PROMPT_PARTS, "transfer"),
+    "e2el": (*PROMPT_PARTS, *AFTER_PARTS, "transfer"),
+}
 """Latency -> the parts that add up to it, in order of time; ``<part>_s`` is the column."""
 
 TITLES: Mapping[str, str] = {

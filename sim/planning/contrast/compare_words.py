@@ -210,7 +210,7 @@ def shared_errors(document: Document) -> str:
     base = document["base"]
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for index, variant in enumerate(document["variants"]):
-        found = variant["errors"]
+        found = variant.get("errors")
         if index != base and found:
             key = tuple(found["shared"]), tuple(found["own"])
             groups.setdefault(key, []).append(index)
