@@ -305,9 +305,8 @@ class CudaTimer:
         return max(float(start.elapsed_time(end)) / 1e3, 1e-9)
 
 
-def timer_for(device: Device, streamed: float = math.inf, *, packed: bool = False) -> KernelTimer:
-    """The timer of a device; ``streamed`` are the bytes of a matrix that a CPU multiplies by
-    between small operators, ``packed`` says that its weights lie in panels beforehand."""
+def timer_for(device: Device, *, packed: bool = False) -> KernelTimer:
+    """The timer of a device; ``packed`` says that the weights of a CPU lie in panels beforehand."""
     if device.facts.kind == "cpu":
-        return CpuTimer(device, scrub=scrubber(streamed, 1 if packed else SCRUBBING))
+        return CpuTimer(device, scrub=scrubber(math.inf, 1 if packed else SCRUBBING))
     return CudaTimer(device)

@@ -27,7 +27,6 @@ of that one at how far its copies are."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
-K = TypeVar("K")
 
 _kept: Any = None  # in a copy, what its calls are about
 

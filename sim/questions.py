@@ -72,11 +72,9 @@ class Answer:
 
     def report(self, path: Path | str) -> Path:
         """Write the page of the answer to ``path``, a file or a folder; return where it is."""
-        from reports.pages.planning import findings  # noqa: PLC0415 - plotly is slow to import
+        from reports.pages.planning.findings import render  # noqa: PLC0415 - plotly is slow
 
-        return write_page(
-            path, lambda target: findings.write_page(self["command"], target, self._document)
-        )
+        return write_page(path, render(self["command"], self._document))
 
 
 LISTS = ("results", "variants", "fleets", "probes")

@@ -108,7 +108,7 @@ class Result(RunResult):
         from reports import render  # noqa: PLC0415 - plotly is slow to import
 
         contents = self.page_contents()
-        return write_page(path, lambda target: write_text(target, render(**contents)))
+        return write_page(path, render(**contents))
 
 
 def simulate(
@@ -135,13 +135,13 @@ def _keep(path: Path, found: RunResult) -> None:
     Result.of(found).save(path, report=True)
 
 
-def write_page(path: Path | str, write: Callable[[Path], object]) -> Path:
-    """Let ``write`` write a page to ``path``, of a folder to ``report.html`` in it; return where it
-    is. Raises InfersimError where it cannot be written."""
+def write_page(path: Path | str, page: str) -> Path:
+    """Write a page to ``path``, of a folder to ``report.html`` in it; return where it is. Raises
+    InfersimError where it cannot be written."""
     target = Path(path)
     target = target / "report.html" if target.is_dir() else target
     try:
-        write(target)
+        write_text(target, page)
     except OSError as error:
         raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
     return target

@@ -8,11 +8,17 @@ from rich.console import Group
 from reports.pages.planning.findings import render, sections
 from sim.findings import Drawing, Drawings
 from sim.planning.answers import findings_of
+from sim.planning.contrast.compare_words import lines_of
 from sim.terminal.findings import findings_view
 
 
 def _view(command: str, document: Any) -> Group:
     return findings_view(findings_of(command, document))
+
+
+def headlines(document: Any) -> list[str]:
+    """The sentences on a comparison."""
+    return [line.whole for line in lines_of(document)]
 
 
 def drawings(command: str, document: Any) -> dict[str, Drawing]:

@@ -7,6 +7,7 @@ real engine can be tested where that is not installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from calibrate.observers.vllm_engine import Arriving, Driver, VllmSettings
 from sim.request import Request, TrafficClass
 from sim.schedulers import Plan, Scheduler
 from tests.conformance.replay import make_scheduler, tokens_of
+from tests.conformance.vllm_alone import AloneSettings
 
 
 class FakeScheduler:
@@ -84,8 +86,9 @@ class FakeEngine(Driver):
         super().__init__()
         self.num_gpu_blocks = settings.num_gpu_blocks or own_blocks
         self.max_model_len = settings.max_model_len
+        alone = AloneSettings(**asdict(settings))
         self.scheduler = FakeScheduler(
-            make_scheduler(settings, "0.33"), self.num_gpu_blocks - 1, settings.block_size
+            make_scheduler(alone, "0.33"), self.num_gpu_blocks - 1, settings.block_size
         )
         self.prompts: dict[int, Sequence[int]] = {}
         self.closed = False

@@ -83,9 +83,9 @@ def figures(rows: Iterable[Scored]) -> list[Figure]:
     ]
 
 
-def learn(known: Sequence[Figure], origin: str = "") -> Learnt:
+def learn(known: Sequence[Figure]) -> Learnt:
     """What the figures show."""
-    first = _learnt(list(map(_summed_up, _by_key(known).values())), None, origin)
+    first = _learnt(list(map(_summed_up, _by_key(known).values())), None)
     return _with_multiples(first, known)
 
 

@@ -24,9 +24,6 @@ T = TypeVar("T")
 NEEDED = ("start_s", "duration_s", "decode_seqs", "prefills", "context_tokens")
 """Columns without which nothing can be said of an iteration."""
 
-OPTIONAL = ("padded_seqs", "decodes", "preempted")
-"""Columns whose absence means: none, or unknown which."""
-
 
 class Prefill(NamedTuple):
     """``tokens`` of one request's prompt, on top of ``before``."""

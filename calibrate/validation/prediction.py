@@ -170,20 +170,14 @@ def predict(
     variant: Variant | None = None,
     *,
     leap: bool = True,
-    stop: Stop | None = None,
 ) -> Prediction:
     """The observed requests, simulated under ``asked`` with the changes of ``variant``.
 
-    ``leap=False`` gives one row for each iteration. ``stop`` is what ends it early.
+    ``leap=False`` gives one row for each iteration.
     """
     variant = variant or Variant()
     setup = variant.of(asked.setup)
-    record = play(
-        setup,
-        observed_traffic(run, asked.scenario),
-        leap=leap,
-        stop=stop or Stop(),
-    )
+    record = play(setup, observed_traffic(run, asked.scenario), leap=leap, stop=Stop())
     return Prediction(asked, variant, RunResult(record))
 
 

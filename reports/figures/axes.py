@@ -7,11 +7,12 @@ its labels read ``10 ms``, ``1 s``, ``100 s``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, floor, inf, log10
+from math import ceil, floor, log10
 from typing import Any
 
 from reports.frame import theme
 from reports.frame.draw import line
+from sim.planning.answers.drawings import drawable
 
 FEW_DECADES = 1.3
 """A range of fewer decades has labels between them."""
@@ -93,15 +94,6 @@ MANY = 2.0
 """Decades from which on only each of them has a label."""
 
 
-def known(value: float | None) -> bool:
-    """Whether it can be drawn on a logarithmic axis.
-
-    >>> known(3.0), known(0.0), known(None), known(float("inf"))
-    (True, False, False, False)
-    """
-    return value is not None and 0 < value < inf
-
-
 def height(rows: int, each: int = ROW_HEIGHT) -> int:
     """Pixels of a figure with that many rows of ``each`` pixels."""
     return FRAME_HEIGHT + each * max(rows, 2)
@@ -113,7 +105,7 @@ def times(title: str, milliseconds: Sequence[float]) -> dict[str, Any]:
     >>> [round(end, 2) for end in times("TTFT", [20.0, 3000.0])["range"]]
     [-1.82, 0.6]
     """
-    seconds = [value / 1e3 for value in milliseconds if known(value)] or [0.01, 100.0]
+    seconds = [value / 1e3 for value in milliseconds if drawable(value)] or [0.01, 100.0]
     return theme.axis(title) | labelled(min(seconds) / 1.333, max(seconds) * 1.333, _told, MANY)
 
 

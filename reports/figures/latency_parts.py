@@ -24,11 +24,10 @@ Floats = npt.NDArray[np.float64]
 Of = Literal["ttft", "e2el"]
 
 PROMPT_PARTS = ("front_end", "queue", "prefill", "prefill_delay", "prefill_preempted")
-TTFT_PARTS = (*PROMPT_PARTS, "transfer")
 AFTER_PARTS = ("decode", "decode_delay", "decode_preempted")
 
 PARTS: Mapping[Of, tuple[str, ...]] = {
-    "ttft": TTFT_PARTS,
+    "ttft": (*PROMPT_PARTS, "transfer"),
     "e2el": (*PROMPT_PARTS, *AFTER_PARTS, "transfer"),
 }
 """Latency -> the parts that add up to it, in order of time; ``<part>_s`` is the column."""
@@ -91,9 +90,6 @@ def bands(requests: pd.DataFrame, of: Of) -> Bands | None:
     )
 
 
-NAMES = {"ttft": "TTFT", "e2el": "E2EL"}
-
-
 def figure(found: Bands | None, of: Of) -> go.Figure:
     """The parts of ``of`` band by band, from fast to slow; of none, empty and says so."""
     if found is None:
@@ -105,12 +101,12 @@ def figure(found: Bands | None, of: Of) -> go.Figure:
     return draw.assemble(
         traces,
         theme.axis(
-            f"percentiles of {NAMES[of]}, fast to slow",
+            f"percentiles of {of.upper()}, fast to slow",
             type="category",
             showgrid=False,
             fixedrange=True,
         ),
-        time_axis(f"mean {NAMES[of]}", shown, range=[0, top], fixedrange=True),
+        time_axis(f"mean {of.upper()}", shown, range=[0, top], fixedrange=True),
         barmode="stack",
         bargap=0.25,
         showlegend=True,

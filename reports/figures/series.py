@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 
 from reports.frame import theme
 from sim.errors import shorten
+from sim.planning.answers.drawings import BATCHING
 from sim.planning.points.wording import spoken
 
 MOST_LINES = 8
 """Lines that can be distinguished in one figure."""
-
-BATCHING = "scheduler.batching"
-"""The setting whose values have colours of their own."""
 
 GPU, FORMAT = "gpu", "precision"
 """Settings of fleets: the GPU decides colour and shape, the number format the filling."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
@@ -15,7 +14,6 @@ from reports.frame.content import Plot, to_json
 from reports.frame.page import fill, foot
 from sim.findings import Cell, Column, Headline, Table
 from sim.metrics.terms.metric import Definition
-from sim.results.whole_file import write_text
 
 SECTIONS: Mapping[str, str] = {
     "summary": "Summary",
@@ -75,12 +73,6 @@ Name = TypeVar("Name", str, tuple[str, str])
 """A group of rows."""
 
 Row = Mapping[str, Any]
-
-
-def write_trust_page(target: Path, document: Mapping[str, Any]) -> Path:
-    """Write the page to ``target``, whole or not at all, and return it; OSError if that fails."""
-    write_text(target, render_trust(document))
-    return target
 
 
 def render_trust(document: Mapping[str, Any]) -> str:

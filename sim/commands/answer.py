@@ -119,10 +119,11 @@ def page_writer(
     """
 
     def write(target: Path, document: Document) -> None:
-        from reports.pages.planning.findings import write_page
+        from reports.pages.planning.findings import render
+        from sim.results.whole_file import write_text
 
         more = None if draws is None else draws(document, target.parent)
-        write_page(command, target, document, more)
+        write_text(target, render(command, document, more))
 
     return write if wanted else None
 

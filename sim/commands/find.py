@@ -77,7 +77,7 @@ def _probes(say: Callable[[str], None]) -> Callable[[Probe], None]:
         breaks = probe.breaks if probe.attained else probe.state
         word = "holds" if probe.holds else f"fails ({breaks})"
         word += "" if probe.sure else ", not sure"
-        runs = f"{counted(probe.runs, 'run')} of {probe.requests // probe.runs:,} requests"
+        runs = f"{counted(probe.runs, 'run')} of {probe.per_run:,} requests"
         say(f"load {next(tried)}: {show_load(probe.load)}: {word}, {runs}")
 
     return tell

@@ -73,11 +73,13 @@ def report(
         console.print(profile_view(described, parameters=parameters))
         if not page:
             return
-        from reports.pages.profile.page import write_profile_report
+        from reports.pages.profile.page import render_profile
+        from sim.results.whole_file import write_text
 
         target = output or _next_to(found, profile)
+        rendered = render_profile({**described, "made": made()}, points(found, measured))
         try:
-            write_profile_report(target, {**described, "made": made()}, points(found, measured))
+            write_text(target, rendered)
         except OSError as error:
             raise InfersimError(f"{target}: cannot be written ({error.strerror})") from None
         console.print(f"Page: {target}", soft_wrap=True)

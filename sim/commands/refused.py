@@ -36,9 +36,10 @@ def explained(
 def _write(scenario: Scenario, directory: Path, error: InfeasibleError, own_load: bool) -> None:
     """Write the page; a failure costs the page only, with a warning."""
     try:
-        from reports.pages.planning.findings import write_page
+        from reports.pages.planning.findings import render
         from sim.metrics.question.question_text import asked, changed
         from sim.results.run_directory import REFUSAL
+        from sim.results.whole_file import write_text
         from sim.version import version
 
         document = {
@@ -52,7 +53,8 @@ def _write(scenario: Scenario, directory: Path, error: InfeasibleError, own_load
             "made": made(),
         }
         directory.mkdir(parents=True, exist_ok=True)
-        page = write_page("refused", directory / REFUSAL, document)
+        page = directory / REFUSAL
+        write_text(page, render("refused", document))
     except Exception as failure:
         typer.echo(f"warning: no page was written ({type(failure).__name__}: {failure})", err=True)
         return

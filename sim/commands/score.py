@@ -122,11 +122,13 @@ def score(
 
 
 def _write_figures(path: Path, document: dict[str, Any]) -> None:
-    from reports.pages.trust import write_trust_page
+    from reports.pages.trust import render_trust
+    from sim.results.whole_file import write_text
 
+    page = render_trust({**document, "made": made()})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_trust_page(path, {**document, "made": made()})
+        write_text(path, page)
     except OSError as error:
         raise InfersimError(f"{path}: cannot be written ({error.strerror})") from None
 

@@ -282,16 +282,17 @@ def _write_page(validation: Validation, document: dict[str, Any], target: Path) 
     try:
         from calibrate.validation.series import series
         from reports.frame.run_directory import Frames
-        from reports.pages.validation.page import write_validation_report
+        from reports.pages.validation.page import render_validation
+        from sim.results.whole_file import write_text
 
         result = validation.predicted.result
-        write_validation_report(
-            target,
+        page = render_validation(
             {**document, "made": made()},
             Frames(validation.run.requests, validation.run.timeseries),
             Frames(result.requests, result.timeseries),
             series(validation),
         )
+        write_text(target, page)
     except Exception as error:
         typer.echo(f"warning: no page was written ({type(error).__name__}: {error})", err=True)
         return None

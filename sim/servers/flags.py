@@ -110,9 +110,6 @@ def _speculative(draft: Draft, flag: str, text: str) -> None:
         draft.put("speculative.draft_model", str(given["model"]), flag)
 
 
-GRAPHS = ("FULL_DECODE_ONLY", "NONE", "PIECEWISE", "FULL", "FULL_AND_PIECEWISE")
-
-
 def _compilation(draft: Draft, flag: str, text: str) -> None:
     given = json.loads(text) if text.strip().startswith("{") else {}
     mode = str(given.get("cudagraph_mode", "")).upper()

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-METHODS = ("draft_model", "eagle", "mtp", "ngram")
-"""The draft methods, by vLLM's names."""
-
 FEW_STEPS = 8
 """After that many iterations of the most tokens the renewal theorem holds to a thousandth."""
 

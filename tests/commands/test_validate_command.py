@@ -100,7 +100,7 @@ def test_a_page_that_fails_costs_the_page_alone(runs, tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr("reports.pages.validation.page.write_validation_report", broken)
+    monkeypatch.setattr("reports.pages.validation.page.render_validation", broken)
     done = invoke(runs / "run1", "-o", tmp_path / "page.html")
     assert done.exit_code == 0
     assert "warning: no page was written (RuntimeError: no ink)" in done.output

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from calibrate.observers.vllm_engine import STATE, VllmSettings
 from tests.conformance.batches import Asked, BatchStep
 from tests.conformance.replay import release_of, replay, sorted_step
+from tests.conformance.vllm_alone import STATE, AloneSettings
 from tests.conformance.vllm_batches import record
 
 
-def draw(seed: int) -> tuple[VllmSettings, list[Asked]]:
+def draw(seed: int) -> tuple[AloneSettings, list[Asked]]:
     """A case; one in three is short of memory from the start."""
     chance = random.Random(seed)
     tight = chance.random() < 0.33
@@ -34,7 +34,7 @@ def draw(seed: int) -> tuple[VllmSettings, list[Asked]]:
     longest = min((blocks - 1) * block_size, chance.choice([256, 512, 2048]))
     seats = chance.choice([1, 2, 3, 4, 8, 16])
     policy: Literal["fcfs", "priority"] = chance.choice(["fcfs", "priority"])
-    settings = VllmSettings(
+    settings = AloneSettings(
         max_num_seqs=seats,
         max_num_batched_tokens=max(seats, chance.choice([8, 16, 33, 64, 128, 512, 2048])),
         max_model_len=longest,
@@ -53,7 +53,7 @@ def draw(seed: int) -> tuple[VllmSettings, list[Asked]]:
     return settings, sorted(requests, key=lambda asked: asked.before)
 
 
-def draw_cached(seed: int) -> tuple[VllmSettings, list[Asked]]:
+def draw_cached(seed: int) -> tuple[AloneSettings, list[Asked]]:
     """A case with a prefix cache: the settings and arrivals of ``draw``, and some requests that
     begin alike, some that go on where another one ended or began to answer."""
     settings, plain = draw(seed)
@@ -78,7 +78,7 @@ def draw_cached(seed: int) -> tuple[VllmSettings, list[Asked]]:
     return replace(settings, enable_prefix_caching=True), found
 
 
-def draw_windowed(seed: int) -> tuple[VllmSettings, list[Asked]]:
+def draw_windowed(seed: int) -> tuple[AloneSettings, list[Asked]]:
     """As ``draw_cached``, for groups of layers of which some look through a window."""
     settings, found = draw_cached(seed)
     chance = random.Random(f"windowed {seed}")
@@ -109,7 +109,7 @@ def draw_windowed(seed: int) -> tuple[VllmSettings, list[Asked]]:
     return settings, kept
 
 
-def draw_states(seed: int) -> tuple[VllmSettings, list[Asked]]:
+def draw_states(seed: int) -> tuple[AloneSettings, list[Asked]]:
     """A case of ``draw_cached`` for a model with groups of layers that keep a state."""
     settings, found = draw_cached(seed)
     chance = random.Random(f"states {seed}")
@@ -137,7 +137,7 @@ def draw_states(seed: int) -> tuple[VllmSettings, list[Asked]]:
 DRAWS = {"--cached": draw_cached, "--windowed": draw_windowed, "--states": draw_states}
 """How cases are drawn, by the option that asks for it; else by ``draw``."""
 
-Case = tuple[VllmSettings, list[Asked]]
+Case = tuple[AloneSettings, list[Asked]]
 
 
 def by_priority(case: Case, chance: random.Random) -> Case:

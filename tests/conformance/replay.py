@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.observers.vllm_engine import STATE, VllmSettings
 from sim.growth.courses import DraftCourse, DraftCourses
 from sim.growth.sampled import Sampled
 from sim.memory.groups import KvGroup
@@ -24,6 +23,7 @@ from sim.schedulers.continuous import ChunkedPrefill
 from sim.setup import prepare
 from sim.specs.window import Window
 from tests.conformance.batches import Asked, BatchRecording, BatchStep, right
+from tests.conformance.vllm_alone import STATE, AloneSettings
 
 
 class Given(DraftCourses):
@@ -38,7 +38,7 @@ class Given(DraftCourses):
         return course
 
 
-def make_scheduler(settings: VllmSettings, release: str) -> Scheduler:
+def make_scheduler(settings: AloneSettings, release: str) -> Scheduler:
     """What a scenario with these settings is served by under that ``release`` of vLLM."""
     one = {"kind": "fixed", "value": 1}
     scenario = load_scenario(
@@ -100,7 +100,7 @@ def make_scheduler(settings: VllmSettings, release: str) -> Scheduler:
     return ChunkedPrefill(pool.limits, windows)
 
 
-def _drafts(settings: VllmSettings) -> dict[str, Any]:
+def _drafts(settings: AloneSettings) -> dict[str, Any]:
     """The part of a scenario that says what drafts, if anything does."""
     if not settings.drafts:
         return {}
@@ -130,7 +130,7 @@ def release_of(recording: BatchRecording) -> str:
     return ".".join(recording.version.split(".")[:2])
 
 
-def replay(settings: VllmSettings, asked: Sequence[Asked], release: str) -> list[BatchStep]:
+def replay(settings: AloneSettings, asked: Sequence[Asked], release: str) -> list[BatchStep]:
     """The steps that our scheduler runs for what that ``release`` of vLLM was ``asked``."""
     return play_steps(make_scheduler(settings, release), asked)
 

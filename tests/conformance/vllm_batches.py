@@ -26,13 +26,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibrate.observers import lazy_vllm
-from calibrate.observers.vllm_engine import (
-    Arriving,
-    Driver,
-    SchedulerAlone,
-    VllmSettings,
-    WholeEngine,
-)
+from calibrate.observers.vllm_engine import Arriving, Driver, WholeEngine
 from calibrate.observers.vllm_watch import VllmWatch
 from sim.specs.dense_mlp import DenseMlp
 from sim.specs.grouped_query import GroupedQuery
@@ -46,6 +40,7 @@ from tests.conformance.batches import (
     right,
     steps_of,
 )
+from tests.conformance.vllm_alone import AloneSettings, SchedulerAlone
 
 TINY = ModelSpec(
     name="tiny",
@@ -73,7 +68,7 @@ class VllmRecording(BatchRecording):
 
     vllm: str
     executed: bool
-    settings: VllmSettings
+    settings: AloneSettings
     requests: list[Asked]
     steps: list[BatchStep]
 
@@ -115,39 +110,39 @@ OFF: Mapping[str, Any] = {
 """Settings that a recording leaves out where they have these values."""
 
 
-def _stated(settings: VllmSettings) -> dict[str, Any]:
+def _stated(settings: AloneSettings) -> dict[str, Any]:
     """The settings as a recording has them: features only where they are on, groups of layers only
     where there are several."""
     named = asdict(settings)
     return {name: value for name, value in named.items() if value != OFF.get(name)}
 
 
-def _settings(named: dict[str, Any]) -> VllmSettings:
+def _settings(named: dict[str, Any]) -> AloneSettings:
     """What ``_stated`` stated."""
     groups = named.get("kv_groups", [[None, False]])
-    return VllmSettings(**named | {"kv_groups": tuple((size, cut) for size, cut in groups)})
+    return AloneSettings(**named | {"kv_groups": tuple((size, cut) for size, cut in groups)})
 
 
 def record(
-    settings: VllmSettings, requests: Sequence[Asked], *, execute: bool = False
+    settings: AloneSettings, requests: Sequence[Asked], *, execute: bool = False
 ) -> VllmRecording:
     """Give ``requests`` to vLLM with ``settings`` and write down what it runs; with ``execute`` the
     whole engine and a tiny model.
 
     UsageError without vLLM.
     """
-    driver: Callable[[ModelSpec, VllmSettings], Driver] = SchedulerAlone
+    driver: Callable[[ModelSpec, AloneSettings], Driver] = SchedulerAlone
     if execute:
         driver = _executing
     steps = _steps(driver(TINY, settings), requests, settings)
     return VllmRecording(lazy_vllm.version(), execute, settings, list(requests), steps)
 
 
-def _executing(spec: ModelSpec, settings: VllmSettings) -> WholeEngine:
+def _executing(spec: ModelSpec, settings: AloneSettings) -> WholeEngine:
     return WholeEngine(spec, settings, dtype="float32", enforce_eager=True)
 
 
-def _steps(driver: Driver, requests: Sequence[Asked], settings: VllmSettings) -> list[BatchStep]:
+def _steps(driver: Driver, requests: Sequence[Asked], settings: AloneSettings) -> list[BatchStep]:
     """The steps of ``requests``, whose tokens do not matter without a prefix cache."""
     texts, drafts = settings.enable_prefix_caching, settings.drafts
     watch = VllmWatch(driver.scheduler, time.perf_counter)

@@ -29,7 +29,6 @@ MAKERS = {
     "sim.serve.session",  # whether one that has not come yet could be served
     "calibrate.engine.arrivals",
     "calibrate.observers.transformers",  # the engine is warmed up before its run
-    "calibrate.observers.vllm_engine",  # vLLM's own class
 }
 """Who makes a ``Request``, of whichever kind."""
 

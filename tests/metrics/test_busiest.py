@@ -18,7 +18,6 @@ from sim.planning.causes.counterfactuals import counterfactuals
 from sim.planning.causes.diagnose import diagnose
 from sim.planning.causes.diagnose_document import document as diagnosed
 from sim.planning.contrast.compare import Comparison
-from sim.planning.contrast.compare_words import headlines
 from sim.planning.contrast.gains import CAPACITY
 from sim.planning.load.find import find
 from sim.planning.load.find_document import document
@@ -26,6 +25,7 @@ from sim.planning.points.executors import InProcess
 from sim.planning.points.grid import read_axes
 from sim.scenario.sections.arrivals import PoissonArrivals
 from sim.units import show_utilisation
+from tests.answers import headlines
 from tests.places import VLLM
 
 BY_LENGTH = """

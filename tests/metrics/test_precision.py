@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 import sim
 from sim.metrics.enough.precision import conclusion
 from sim.metrics.latency.intervals import (
-    LEAST,
     inflation,
-    p99_interval,
     percentile_interval,
     share_interval,
     wilson,
@@ -24,6 +22,9 @@ from tests.places import ROOT
 from tests.planning_fixtures import SMALL
 
 Floats = NDArray[np.float64]
+
+LEAST = 368
+"""Independent values from which on the largest of them is a bound for p99."""
 
 
 def chat(**changes: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def chat(**changes: Any) -> dict[str, Any]:
 
 
 def covers(values: Floats, truth: float) -> bool:
-    found = p99_interval(values)
+    found = percentile_interval(values, 0.99)
     assert found.low is not None
     return found.low <= truth <= (math.inf if found.high is None else found.high)
 
@@ -72,7 +73,7 @@ def test_a_queue() -> None:
         walk = np.cumsum(change)
         waits = walk - np.minimum.accumulate(walk)
         covered += covers(waits + work, truth)
-        bounded += p99_interval(waits + work).high is not None
+        bounded += percentile_interval(waits + work, 0.99).high is not None
     assert covered >= 85
     assert bounded > 80
 
@@ -84,7 +85,7 @@ def test_bounds_by_hand() -> None:
     # of 1,000 values, binomial(1000, 0.01): P(<= 3) = 0.010, P(<= 4) = 0.029; P(>= 17) = 0.026,
     # P(>= 18) = 0.014. So 3 values lie above the upper bound and 17 above the lower one.
     spread_out = np.arange(1000.0) % 100 + np.arange(1000) / 1000  # exceedances at equal distances
-    found = p99_interval(spread_out)
+    found = percentile_interval(spread_out, 0.99)
     assert found.effective == 1000
     ranked = np.sort(spread_out)[::-1]
     assert (found.low, found.high) == (ranked[17], ranked[3])
@@ -93,20 +94,20 @@ def test_bounds_by_hand() -> None:
 def test_too_few_values_have_no_upper_bound() -> None:
     assert 0.99**LEAST <= 0.025 < 0.99 ** (LEAST - 1)
     even = np.tile([*range(99), 200.0], 4)
-    assert p99_interval(even[: LEAST - 1]).high is None
-    assert p99_interval(even[:LEAST]).high == 200.0
-    assert p99_interval(np.array([3.0])).low == 3.0
-    assert p99_interval(np.array([])) == (None, None, 0, 0)
+    assert percentile_interval(even[: LEAST - 1], 0.99).high is None
+    assert percentile_interval(even[:LEAST], 0.99).high == 200.0
+    assert percentile_interval(np.array([3.0]), 0.99).low == 3.0
+    assert percentile_interval(np.array([]), 0.99) == (None, None, 0, 0)
 
 
 def test_equal_values_are_sure() -> None:
-    assert p99_interval(np.full(1000, 2.5))[:2] == (2.5, 2.5)
+    assert percentile_interval(np.full(1000, 2.5), 0.99)[:2] == (2.5, 2.5)
 
 
 def test_a_single_burst_of_long_ones_counts_as_little() -> None:
     values = np.random.default_rng(2).random(10_000)
     values[5000:5100] += 10
-    found = p99_interval(values)
+    found = percentile_interval(values, 0.99)
     assert found.effective < 150
     assert found.high is None
 

@@ -16,7 +16,7 @@ from sim.errors import UsageError
 from sim.planning.answers import findings_of
 from sim.planning.contrast.bound_words import why_layouts_differ
 from sim.planning.contrast.compare import Comparison, traffic_digest
-from sim.planning.contrast.compare_words import change, headlines, main_headline
+from sim.planning.contrast.compare_words import change, main_headline
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.paired import bootstrap, difference
 from sim.planning.contrast.runs import compare_runs
@@ -26,7 +26,7 @@ from sim.planning.points.wording import spoken
 from sim.rng import repetition_seed
 from sim.terminal.console import as_text
 from sim.units import show_bytes
-from tests.answers import compare_view, render_compare
+from tests.answers import compare_view, headlines, render_compare
 from tests.planning_fixtures import SMALL, small
 from tests.played import mean_ttfts
 

@@ -19,7 +19,6 @@ from sim.planning.causes.diagnose_document import document as diagnosis
 from sim.planning.causes.sensitivity import document as sensitivity_document
 from sim.planning.causes.sensitivity import sensitivity
 from sim.planning.contrast.compare import Comparison
-from sim.planning.contrast.compare_words import headlines
 from sim.planning.fleet.choose import choose
 from sim.planning.fleet.constraints import Constraints
 from sim.planning.fleet.layouts import FleetQuestion, layouts
@@ -38,6 +37,7 @@ from tests.answers import (
     ablate_view,
     compare_view,
     find_view,
+    headlines,
     plan_view,
     render_ablation,
     render_compare,

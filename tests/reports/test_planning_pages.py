@@ -17,11 +17,11 @@ from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 from sim.planning.answers.find import cards
 from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs, user_and_gpu
 from sim.planning.answers.sweep_points import front
-from sim.planning.contrast.compare_words import headlines
 from tests import made_up, made_up_studies
 from tests.answers import (
     drawings,
     drawn,
+    headlines,
     render_ablation,
     render_compare,
     render_diagnosis,

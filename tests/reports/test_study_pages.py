@@ -6,14 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reports.figures import charts, slo_bars
 from reports.frame import theme
-from reports.pages.planning.findings import write_page
 from sim.planning.answers import claims
 from sim.planning.answers import diagnose as diagnose_answer
 from sim.planning.answers.ablate import figures, headline, part_text
@@ -210,14 +208,13 @@ def test_the_capacity_leads_where_the_traffic_sets_the_throughput() -> None:
     assert headline(document).startswith("10x the throughput")
 
 
-def test_what_does_not_run_has_a_section_of_its_own(tmp_path: Path) -> None:
+def test_what_does_not_run_has_a_section_of_its_own() -> None:
     document, render = study("diagnosis")
     assert 'id="failures"' not in render(document)
     first, *rest = document["trials"]
     broken = {**first, "error": "does not fit", "figures": None, "changes": {}, "effect": None}
     changed = {**document, "trials": [broken, *rest], "latency": {}}
-    write_page("diagnose", tmp_path / "page.html", changed)
-    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    html = render(changed)
     assert 'id="failures"' in html
     assert "does not fit" in html
 

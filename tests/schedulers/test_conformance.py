@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from calibrate.observers import lazy_vllm
-from calibrate.observers.vllm_engine import VllmSettings
 from sim.errors import UsageError
 from tests.conformance.batches import Asked
 from tests.conformance.replay import (
@@ -24,6 +23,7 @@ from tests.conformance.replay import (
     replay,
     sorted_step,
 )
+from tests.conformance.vllm_alone import AloneSettings
 from tests.conformance.vllm_batches import VllmRecording, record
 from tests.places import ROOT
 
@@ -128,7 +128,7 @@ def test_a_watermark_saves_preemptions() -> None:
 
 @pytest.mark.parametrize(("release", "held_back"), [("0.30", True), ("0.31", False)])
 def test_the_threshold_held_back_a_lone_prompt_before_0_31(release: str, held_back: bool) -> None:
-    settings = VllmSettings(
+    settings = AloneSettings(
         max_num_seqs=4,
         max_num_batched_tokens=64,
         max_model_len=256,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
@@ -25,7 +24,6 @@ from sim.findings import (
 )
 from sim.planning.answers import findings_of
 from sim.planning.answers.definitions import DEFINITIONS
-from sim.results.whole_file import write_text
 
 
 def render(command: str, document: Mapping[str, Any], more: Heading | None = None) -> str:
@@ -66,17 +64,6 @@ def render(command: str, document: Mapping[str, Any], more: Heading | None = Non
 def _in_short(headline: Headline) -> Headline:
     """``headline`` with how sure its answer is in the text below."""
     return headline._replace(text=f"{headline.sure} {headline.text}".strip())
-
-
-def write_page(
-    command: str, target: Path, document: Mapping[str, Any], more: Heading | None = None
-) -> Path:
-    """Write the page of a command's answer to ``target``, whole or not at all, and return it.
-
-    ``more`` is a section beyond the answer. OSError if it cannot be written.
-    """
-    write_text(target, render(command, document, more))
-    return target
 
 
 def sections(findings: Findings) -> dict[str, str]:

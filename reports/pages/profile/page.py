@@ -7,7 +7,6 @@ the measured points as columns. Errors are shares, times seconds, work FLOP and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from reports.figures import kernels
@@ -19,7 +18,6 @@ from reports.pages.profile import tables
 from reports.pages.profile.tables import is_sample
 from sim.findings import Card, Headline
 from sim.metrics.terms.metric import Definition
-from sim.results.whole_file import write_text
 
 DEFINITIONS: Mapping[str, Definition] = {
     "holdout": Definition(
@@ -260,10 +258,3 @@ def render_profile(document: Mapping[str, Any], points: Mapping[str, Sequence[An
         notes=document["notes"],
         provenance=foot(document["version"], document),
     )
-
-
-def write_profile_report(
-    target: Path, document: Mapping[str, Any], points: Mapping[str, Sequence[Any]]
-) -> None:
-    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
-    write_text(target, render_profile(document, points))

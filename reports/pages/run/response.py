@@ -10,7 +10,7 @@ import pandas as pd
 
 from reports.figures import latency_cdf, latency_parts, over_run
 from reports.figures.latency_cdf import TITLES
-from reports.figures.latency_parts import PARTS, TTFT_PARTS, Bands, Of, bands
+from reports.figures.latency_parts import PARTS, Bands, Of, bands
 from reports.figures.latency_parts import TITLES as PART_NAMES
 from reports.frame.content import Plot, to_json
 from reports.frame.formats import MISSING, phrase, show
@@ -187,7 +187,7 @@ def slowest(requests: pd.DataFrame) -> Table:
     rows = done.sort_values("ttft_s", ascending=False, kind="stable").head(SLOWEST)
     parts = [
         name
-        for name in TTFT_PARTS
+        for name in PARTS["ttft"]
         if f"{name}_s" in rows and np.nan_to_num(rows[f"{name}_s"].to_numpy(float)).any()
     ]
     columns = (

@@ -7,7 +7,6 @@ tables of both runs, and series for the figures. Times in seconds unless a key s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from sim.findings import Card, Headline
 from sim.metrics.terms.definitions import DEFINITIONS as OF_RUNS
 from sim.metrics.terms.metric import Definition
 from sim.planning.answers.validated import ErrorRow, ValidatedRows, rows_of
-from sim.results.whole_file import write_text
 from sim.units import counted
 
 DEFINITIONS: Mapping[str, Definition] = {
@@ -309,14 +307,3 @@ def render_validation(
         notes=document["notes"],
         provenance=foot(document["infersim"], document),
     )
-
-
-def write_validation_report(
-    target: Path,
-    document: Mapping[str, Any],
-    observed: Frames,
-    predicted: Frames,
-    series: Mapping[str, Any],
-) -> None:
-    """Write the page to ``target``, whole or not at all; OSError if that cannot be."""
-    write_text(target, render_validation(document, observed, predicted, series))

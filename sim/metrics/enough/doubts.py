@@ -185,9 +185,9 @@ def _shares(slo: Mapping[str, Any]) -> list[ShareInTime]:
     return shares
 
 
-def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> bool:
+def missed_by_unfinished_alone(run: RunRecord) -> bool:
     """Whether the other requests of a run do not miss the SLO for sure, of which requests that may
-    still be within the limits make a missed one; ``memory`` as in ``precision.inflation``."""
+    still be within the limits make a missed one."""
     found = []
     for objective in slo_objectives(run.scenario):
         cut_off = np.asarray(run.requests["status"] == UNFINISHED)
@@ -195,7 +195,7 @@ def missed_by_unfinished_alone(run: RunRecord, memory: float | None = None) -> b
         seen = look(run, objective)
         if left.all():
             continue
-        known = pooled(objective, [replace(seen, kept=seen.kept[~left])], memory)
+        known = pooled(objective, [replace(seen, kept=seen.kept[~left])])
         found.append((known.share, known.low, known.high, objective.share))
     return bool((run.requests["status"] == UNFINISHED).any()) and (
         not found or slo_state(found) != SloState.MISSED

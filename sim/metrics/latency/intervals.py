@@ -39,9 +39,6 @@ MANY = 20
 of the chat scenario at 22 and 23 requests/s that had 5 to 10, half of the bounds on a p99 of the
 TPOT were too low, since a run without a crowd does not show how late requests are in one."""
 
-LEAST = math.ceil(math.log(TAIL) / math.log(SHARE))
-"""Independent values from which on the largest of them is a bound for p99: 368."""
-
 
 class Interval(NamedTuple):
     """A 95 % interval of the p99 of ``samples`` values that tell as much as ``effective``
@@ -51,11 +48,6 @@ class Interval(NamedTuple):
     high: float | None
     samples: int
     effective: int
-
-
-def p99_interval(values: Floats) -> Interval:
-    """The interval of the p99 of ``values``, in the order in which they came."""
-    return percentile_interval(values, SHARE)
 
 
 def percentile_interval(values: Floats, share: float, memory: float | None = None) -> Interval:

@@ -8,7 +8,16 @@ from typing import Any
 from sim.findings import Cell, Column, Drawing, Drawings, Findings, Heading, Headline, Lines, Table
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
-from sim.planning.answers.cells import CHANGES, HEADS, Document, failures, text, value, value_text
+from sim.planning.answers.cells import (
+    CHANGES,
+    HEADS,
+    Document,
+    answered,
+    failures,
+    text,
+    value,
+    value_text,
+)
 from sim.planning.answers.drawings import BarChart, ChartAxis, ChartBar
 from sim.units import milliseconds, number
 
@@ -88,10 +97,9 @@ def findings(document: Document) -> Findings:
     of_what = document["baseline"]["text"]
     baseline = f"The baseline: {of_what}. {document['orders']['text']}"
     reasons = [(", ".join(e["with"]) or "the baseline", e["why"]) for e in document["infeasible"]]
-    return Findings(
-        document["scenario"],
+    return answered(
+        document,
         "ablation",
-        document["infersim"],
         Headline("neutral", headline(document), baseline, f"The baseline: {of_what}."),
         (
             Heading("summary", "Summary"),
@@ -111,8 +119,6 @@ def findings(document: Document) -> Findings:
             ("Techniques", str(len(document["techniques"]))),
             ("Traffic", traffic),
         ),
-        document.get("asked"),
-        document["description"],
     )
 
 

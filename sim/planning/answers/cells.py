@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.findings import Cell, Column, Heading, Table
+from sim.findings import Cell, Column, Findings, Heading, Headline, Table
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC, STUDIED
 from sim.planning.answers.drawings import ChartPoint, Series
@@ -57,6 +57,27 @@ OUTCOMES: Mapping[str, str] = {
     LoadOutcome.FAILS: "bad",
 }
 """Outcome of a load -> tone."""
+
+
+def answered(
+    document: Document,
+    kind: str,
+    headline: Headline,
+    sections: Iterable[Heading],
+    setup: Iterable[tuple[str, str]] = (),
+) -> Findings:
+    """The findings of that ``kind`` in ``document``, which says what it is about."""
+    return Findings(
+        document["name"] if "name" in document else document["scenario"],
+        kind,
+        document["infersim"],
+        headline,
+        tuple(sections),
+        tuple(setup),
+        document.get("asked"),
+        document.get("description", ""),
+        document.get("hardware", ""),
+    )
 
 
 def by_outcome(points: Sequence[tuple[str, ChartPoint]]) -> tuple[Series, ...]:

@@ -10,8 +10,9 @@ from sim.findings import Cell, Column, Drawing, Drawings, Findings, Heading, Hea
 from sim.metrics.own import PREFIX
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC
-from sim.planning.answers.cells import MOST_ROWS, STATES, Document, failures, setup, text
+from sim.planning.answers.cells import MOST_ROWS, STATES, Document, answered, failures, setup, text
 from sim.planning.answers.drawings import (
+    BATCHING,
     BarChart,
     ChartAxis,
     ChartBar,
@@ -39,9 +40,6 @@ from sim.planning.contrast.variant_words import Entry, entries_of, latency_keys,
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.planning.points.wording import spoken
 from sim.units import PER_OUTPUT_TOKENS, show_cost
-
-BATCHING = "scheduler.batching"
-"""The setting whose values have colours of their own."""
 
 FEW = 6
 """Variants that need no numbers."""
@@ -263,10 +261,9 @@ def findings(document: Document) -> Findings:
     label = "-" if base is None else spoken(variants[base]["label"])
     told = [f"Differences to {label}: {document['pairing']}."]
     told += [f"{TRUST_WORDS} {errors}"] if errors else []
-    return Findings(
-        document["name"],
+    return answered(
+        document,
         "comparison",
-        document["infersim"],
         Headline(
             "neutral",
             spoken(first.text),
@@ -305,8 +302,6 @@ def findings(document: Document) -> Findings:
             ("Base", label),
             ("Traffic", "the same" if document["same_traffic"] else "not the same"),
         ),
-        document.get("asked"),
-        hardware=document.get("hardware", ""),
     )
 
 

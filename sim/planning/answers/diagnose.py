@@ -25,6 +25,7 @@ from sim.planning.answers.cells import (
     STATES,
     WITHIN,
     Document,
+    answered,
     effect,
     failures,
     text,
@@ -73,10 +74,9 @@ def findings(document: Document) -> Findings:
     drawings = (Drawings(latency),) if latency else ()
     notes = Lines(lines), Lines(tuple(document["notes"]), "warn")
     errors = [(t["title"], t["error"]) for t in document["trials"] if t["error"] is not None]
-    return Findings(
-        document["scenario"],
+    return answered(
+        document,
         "diagnosis",
-        document["infersim"],
         Headline(
             tone,
             document["state"],
@@ -91,8 +91,6 @@ def findings(document: Document) -> Findings:
             *failures("Not possible", errors),
         ),
         (("Setup", document["setup"]),),
-        document.get("asked"),
-        document["description"],
     )
 
 

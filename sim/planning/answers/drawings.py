@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +10,10 @@ Tone = str
 """What the colour of something stands for: better or worse (good, warn, bad, or nothing where it is
 neither), a latency, a part of one, ``policy NAME``, ``gpu NUMBER``, the first or others of a
 ranking, all or half of something, the front of a trade-off."""
+
+
+BATCHING = "scheduler.batching"
+"""The setting whose values have colours of their own."""
 
 
 class ChartAxis(NamedTuple):
@@ -112,6 +117,15 @@ class Grid(NamedTuple):
 
 WIDE = 30.0
 """Largest over smallest latency from which on an axis is logarithmic."""
+
+
+def drawable(value: float | None) -> bool:
+    """Whether a value can be drawn on a logarithmic axis.
+
+    >>> drawable(3.0), drawable(0.0), drawable(None), drawable(math.inf)
+    (True, False, False, False)
+    """
+    return value is not None and 0 < value < math.inf
 
 
 def far_apart(latencies: list[float]) -> bool:

@@ -22,6 +22,7 @@ from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import (
     OUTCOMES,
     Document,
+    answered,
     by_outcome,
     latency_columns,
     named,
@@ -58,10 +59,9 @@ def findings(document: Document) -> Findings:
     curves, attained = _curves(document), _attained(document)
     ends = Lines((breaks,), "", brief=True)
     lines = Lines(tuple(each for each in others if each not in (breaks, *first)), "")
-    return Findings(
-        document["scenario"],
+    return answered(
+        document,
         "highest load",
-        document["infersim"],
         Headline(_tone(document), best, " ".join(first)),
         (
             Heading("summary", "Summary", (Cards(tuple(cards(document))),)),
@@ -72,9 +72,6 @@ def findings(document: Document) -> Findings:
             *setup(document),
             ("Looked for", f"highest {document['max']}"),
         ),
-        document.get("asked"),
-        document["description"],
-        document["hardware"],
     )
 
 

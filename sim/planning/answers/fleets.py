@@ -10,6 +10,7 @@ from typing import Any
 from sim.findings import Cell, Column, Findings, Heading, Headline, Lines, Table
 from sim.planning.answers.cells import (
     Document,
+    answered,
     latency_columns,
     model_text,
     named,
@@ -32,20 +33,17 @@ def fleets_found(
     """The findings about fleets of that ``kind``; ``tried`` says of what how many were."""
     asked = f"{load_text(document['rate'])} and {document['headroom']:.0%} headroom"
     name, count = tried
-    return Findings(
-        document["scenario"],
+    return answered(
+        document,
         kind,
-        document["infersim"],
         headline,
-        tuple(sections),
+        sections,
         (
             ("Setup", f"{model_text(document)}, {document['engine']}"),
             ("Asked", f"{asked} ({show_load(document['target'])})"),
             ("Router", document["router"].replace("-", " ")),
             (name, f"{count:,}"),
         ),
-        document.get("asked"),
-        document["description"],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sim.findings import Cell, Column, Findings, Heading, Headline, Table
-from sim.planning.answers.cells import Document, reasons
+from sim.planning.answers.cells import Document, answered, reasons
 from sim.units import show_number, show_share
 
 GIB = 2.0**30
@@ -15,13 +15,11 @@ def findings(document: Document) -> Findings:
     """The refusal of an ``InfeasibleError`` and its reason, the memory that each part would take,
     and the objection to each layout that was tried."""
     tables = _memory(document["parts"]), reasons(document["layouts"], "Layout by layout")
-    return Findings(
-        document["scenario"],
+    return answered(
+        document,
         "no answer",
-        document["infersim"],
         Headline("bad", _sentence(document["title"]), _sentence(document["detail"])),
         (Heading("summary", "Summary", tuple(table for table in tables if table is not None)),),
-        asked=document["asked"],
     )
 
 

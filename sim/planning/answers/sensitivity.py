@@ -15,6 +15,7 @@ from sim.planning.answers.cells import (
     STATES,
     WITHIN,
     Document,
+    answered,
     effect,
     failures,
     percent,
@@ -55,10 +56,9 @@ def findings(document: Document) -> Findings:
         *document["footnotes"],
         *document["sure"],
     )
-    return Findings(
-        document["scenario"],
+    return answered(
+        document,
         "sensitivity",
-        document["infersim"],
         _headline(document),
         (
             Heading("summary", "Summary"),
@@ -71,8 +71,6 @@ def findings(document: Document) -> Findings:
             *failures("Not varied", _reasons(document)),
         ),
         (("Setup", document["setup"]), ("Iteration times", f"within ± {document['band']:.0%}")),
-        document.get("asked"),
-        document["description"],
     )
 
 

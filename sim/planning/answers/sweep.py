@@ -13,6 +13,7 @@ from sim.planning.answers.cells import (
     STATES,
     WITHIN,
     Document,
+    answered,
     figure,
     reasons,
     setup,
@@ -55,10 +56,9 @@ def findings(document: Document) -> Findings:
     drawn = Drawings(tuple(drawings(document, points)), nothing)
     lines = Lines(tuple(map(spoken, notes)), "warn"), Lines(tuple(others))
     rows = _points(document, points)
-    return Findings(
-        document["name"],
+    return answered(
+        document,
         "sweep",
-        document["infersim"],
         headline(document, points),
         (
             Heading("summary", "Summary", (Lines(tuple(answers if len(answers) > 1 else ()), ""),)),
@@ -72,8 +72,6 @@ def findings(document: Document) -> Findings:
             *([("Did not run", f"{failed:,}")] if failed else []),
             *((axis["name"], _values(axis["values"])) for axis in document["axes"]),
         ),
-        document.get("asked"),
-        hardware=document.get("hardware", ""),
     )
 
 

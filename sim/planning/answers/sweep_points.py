@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 from sim.findings import Drawing
 from sim.metrics.states import SloState, State
 from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import WITHIN, Document
-from sim.planning.answers.drawings import ChartAxis, ChartPoint, Grid, Mark, PointChart, Series
+from sim.planning.answers.drawings import (
+    ChartAxis,
+    ChartPoint,
+    Grid,
+    Mark,
+    PointChart,
+    Series,
+    drawable,
+)
 from sim.planning.points.figures import is_open, meets
 from sim.planning.points.points import show
 from sim.planning.points.wording import (
@@ -169,11 +177,6 @@ def numeric(values: Sequence[Any]) -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def _drawable(value: float | None) -> bool:
-    """Whether it can be drawn on a logarithmic axis."""
-    return value is not None and 0 < value < inf
-
-
 def _knee(document: Document, points: Sequence[SweptPoint], latency: str) -> Drawing:
     drawn, count = knee(document, points, latency), len(courses(points, document["load"]))
     caption = "Hollow: overloaded, and slower still with more requests. Cross: SLO missed."
@@ -198,7 +201,7 @@ def knee(document: Document, points: Sequence[SweptPoint], latency: str) -> Poin
     for line in lines:
         others = {key: value for key, value in line[0].settings.items() if key != load}
         name = ", ".join(f"{names[key]}={show(value)}" for key, value in others.items())
-        drawn = tuple(_knee_point(p, load, latency) for p in line if _drawable(p.latency[latency]))
+        drawn = tuple(_knee_point(p, load, latency) for p in line if drawable(p.latency[latency]))
         series.append(Series(name, drawn, settings=line[0].settings, look="both"))
     return PointChart(
         ChartAxis(f"load ({MEASURED[load.rpartition('.')[2]]})"),
@@ -302,7 +305,7 @@ def trade(document: Document, points: Sequence[SweptPoint], kind: str) -> PointC
     settings = {show(point.settings[axis["key"]]): point.settings[axis["key"]] for point in points}
     for point in [point for point in points if _serves(point)] or points:
         x, y = _pair(point, kind)
-        if x is not None and y is not None and _drawable(x) and _drawable(y):
+        if x is not None and y is not None and drawable(x) and drawable(y):
             at = ChartPoint(x, y, point.label)
             groups.setdefault(show(point.settings[axis["key"]]), []).append(at)
     drawn = [at for mine in groups.values() for at in mine]

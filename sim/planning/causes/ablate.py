@@ -66,20 +66,20 @@ class Ablation:
         """The outcome of a set of the added techniques."""
         return self.outcomes[effective(present | self.needed, self.known)]
 
-    def values(self, key: str) -> dict[Coalition, float | None]:
+    def values(self, figure: GainFigure) -> dict[Coalition, float | None]:
         """A figure of every set on the way, None where it is undefined."""
-        (figure,) = (figure for figure in FIGURES if figure.key == key)
         found: dict[Coalition, float | None] = {}
         for coalition, player in self.edges:
             for present in (coalition, coalition | {player}):
-                summary = self.outcome(present).summary
-                found[present] = None if summary is None else self.value(figure, summary)
+                found[present] = self.value(figure, self.outcome(present))
         return found
 
-    def value(self, figure: GainFigure, summary: Mapping[str, Any]) -> float | None:
-        """A figure of a run; None for what full batches serve in multiples of the traffic where
-        all of that is there at once."""
-        return None if self.saturated and figure is CAPACITY else figure.of(summary)
+    def value(self, figure: GainFigure, outcome: Outcome) -> float | None:
+        """A figure of a set; None if it does not run, and for what full batches serve in multiples
+        of the traffic where all of that is there at once."""
+        if outcome.summary is None or (self.saturated and figure is CAPACITY):
+            return None
+        return figure.of(outcome.summary)
 
     def settings(self, present: Coalition) -> Settings:
         """The overrides that make a set of the added techniques out of the scenario."""
@@ -224,9 +224,9 @@ def document(found: Ablation) -> dict[str, Any]:
 
 
 def _figure(found: Ablation, figure: GainFigure) -> dict[str, Any]:
-    values = found.values(figure.key)
+    values = found.values(figure)
     whole = frozenset(technique.name for technique in found.added)
-    before, after = _value(found, frozenset(), figure), _value(found, whole, figure)
+    before, after = (found.value(figure, found.outcome(each)) for each in (frozenset(), whole))
     known: Values = {key: value for key, value in values.items() if value is not None}
     complete = len(known) == len(values)
     logs = {key: math.log(value) for key, value in known.items() if value > 0}
@@ -258,7 +258,7 @@ def _steps(found: Ablation, figure: GainFigure, value: float | None) -> list[dic
     steps = []
     for technique in found.added:
         present |= {technique.name}
-        reached = _value(found, present, figure)
+        reached = found.value(figure, found.outcome(present))
         both = value is not None and reached is not None
         steps.append(
             {
@@ -271,11 +271,6 @@ def _steps(found: Ablation, figure: GainFigure, value: float | None) -> list[dic
         )
         value = value if reached is None else reached
     return steps
-
-
-def _value(found: Ablation, present: Coalition, figure: GainFigure) -> float | None:
-    summary = found.outcome(present).summary
-    return None if summary is None else found.value(figure, summary)
 
 
 def _ratio(before: float | None, after: float | None) -> float | None:
@@ -295,7 +290,7 @@ def _subset(found: Ablation, present: Coalition) -> dict[str, Any]:
     return {
         "with": _titles(found, present),
         "techniques": [t.name for t in found.known if t.name in present],
-        "figures": {figure.key: found.value(figure, summary) for figure in FIGURES},
+        "figures": {figure.key: found.value(figure, found.outcomes[present]) for figure in FIGURES},
         "completed": summary["completed"],
         "failed": summary["failed"],
         "state": summary["infersim"]["verdict"]["state"],
@@ -349,7 +344,7 @@ def _notes(found: Ablation) -> list[str]:
             f"Some sets refuse up to {most:,} requests (prompts that are not cut must fit one "
             "iteration); their throughput counts what they served."
         )
-    if not all(all(found.values(figure.key).values()) for figure in FIGURES):
+    if not all(all(found.values(figure).values()) for figure in FIGURES):
         notes.append(
             "A figure that is 0 for some set has no factors: differences stand for them, which add "
             "up to the whole; one that is undefined for some set has neither."

@@ -86,7 +86,7 @@ class Comparison:
         runs = [
             Point(
                 variant.index * count + number,
-                self._settings(variant, seed),
+                {**variant.settings, "seed": seed, "run.repetitions": 1},
                 variant.label,
                 at_ends=number == 0,
                 banded=number == 0,
@@ -115,9 +115,6 @@ class Comparison:
         """The keys that have several values (all if none has), and how they are written."""
         several = [axis.key for axis in self.axes if len(axis.values) > 1]
         return short_keys(several or [axis.key for axis in self.axes])
-
-    def _settings(self, variant: Point, seed: int) -> dict[str, object]:
-        return {**variant.settings, "seed": seed, "run.repetitions": 1}
 
     def _possible(self) -> dict[int, Scenario]:
         """The variants that are valid scenarios."""

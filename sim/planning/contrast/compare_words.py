@@ -123,13 +123,12 @@ def mark(entry: Entry, index: int) -> str:
     """``best``, ``tied`` with the best one, or nothing, as where one variant alone has a value."""
     if index not in entry["best"] or sum(mean is not None for mean in entry["means"]) < 2:
         return ""
-    return "best" if index == _first(entry) else "tied"
+    return "best" if index == entry["first"] else "tied"
 
 
 def reason(document: Document, entry: Entry, index: int) -> str:
     """How a variant differs from the best one, in words; empty where that is not known."""
-    first = _first(entry)
-    apart = entry["to_first"][index] if "to_first" in entry else None
+    first, apart = entry["first"], entry["to_first"][index]
     if apart is None or first is None or apart["relative"] is None:
         return ""
     against = name(document, first)
@@ -189,7 +188,7 @@ TRUST_WORDS = (
 def _how_sure(document: Document, entry: Entry, first: int, index: int) -> str:
     """How sure it is that the ``first`` variant is better than that of this index, in a sentence;
     empty where that is not known."""
-    apart = entry["to_first"][index] if "to_first" in entry else None
+    apart = entry["to_first"][index]
     if apart is None or not apart.get("trust"):
         return ""
     band = apart["band90"]
@@ -253,11 +252,6 @@ class CompareLine(NamedTuple):
         return f"{self.text} {self.sure}".strip()
 
 
-def headlines(document: Document) -> list[str]:
-    """The texts of ``lines_of``, each with how sure it is."""
-    return [line.whole for line in lines_of(document)]
-
-
 def lines_of(document: Document) -> list[CompareLine]:
     """The states and the best variant in the metric that means something there, then the rest, and
     what pads batches."""
@@ -269,7 +263,7 @@ def lines_of(document: Document) -> list[CompareLine]:
             if first.sure
             else first._replace(text=f"{first.text} {uneven}")
         )
-    padded = document.get("padding")  # results of older versions lack it
+    padded = document.get("padding")  # that of runs on the disk is not known
     return [*told, CompareLine(padded)] if told and padded else told
 
 
@@ -353,14 +347,6 @@ def limited(document: Document) -> bool:
     return entry is not None and any(mean is not None for mean in entry["means"])
 
 
-def _first(entry: Entry) -> int | None:
-    """The variant with the best mean."""
-    if "first" in entry:
-        found: int | None = entry["first"]
-        return found
-    return min(entry["best"], default=None)  # a result of an older version
-
-
 def _all(served: Sequence[int]) -> str:
     return "Both" if len(served) == 2 else f"All {len(served)}"
 
@@ -394,7 +380,7 @@ def _by_throughput(
 def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLine:
     """The variant that serves the most, and how many times what the others serve."""
     what = METRIC[entry["key"]].title.lower()
-    first, best = _first(entry), entry["best"]
+    first, best = entry["first"], entry["best"]
     if first is None or not best:
         return CompareLine(
             f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}."
@@ -442,7 +428,7 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine
     known = {index: mean for index, mean in means.items() if mean is not None}
     if len(known) < 2:
         return CompareLine("")
-    title, first = entry["title"], _first(entry)
+    title, first = entry["title"], entry["first"]
     if first not in known:
         first = min(known, key=lambda index: known[index])
         value = milliseconds(known[first])
@@ -489,7 +475,7 @@ def _least_sure(entry: Entry, others: Sequence[int]) -> int:
     """The variant of ``others`` of which it is least sure that the best one is better."""
 
     def doubt(index: int) -> int:
-        word = (entry["to_first"][index] or {}).get("trust") if "to_first" in entry else None
+        word = (entry["to_first"][index] or {}).get("trust")
         return ORDER.index(word) if word else -1
 
     return max(others, key=doubt)

@@ -181,16 +181,11 @@ def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastCol
 
 
 def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
-    slo = (run.summary["infersim"]["verdict"].get("slo_state"),)
-    uneven = busiest_of([run.summary["infersim"]["verdict"]])
+    own = run.summary["infersim"]
+    slo, uneven = (own["verdict"].get("slo_state"),), busiest_of([own["verdict"]])
+    bands = own.get("bands")  # of an observed run there are none: they are about it
     of_run = uneven, mean_while_arriving([run.summary]), bounds_of([run.summary])
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), _bands(run), slo, *of_run)
-
-
-def _bands(run: ContrastRun) -> dict[str, Any] | None:
-    """The bands of its figures; None of an observed run, which is what they are about."""
-    found: dict[str, Any] | None = run.summary["infersim"].get("bands")
-    return found
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), bands, slo, *of_run)
 
 
 def _state(run: ContrastRun) -> str:

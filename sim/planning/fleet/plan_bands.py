@@ -117,7 +117,7 @@ def run_lengths(
     trace the scenario takes, None where it takes all.
     """
     usual = [requests for requests, _ in fleets]
-    answer = [_each(probe) for _, probe in fleets]
+    answer = [probe.per_run for _, probe in fleets]
     return {
         "lasts": lasts,
         "usual": usual,
@@ -177,7 +177,7 @@ def flattered_note(fleet: Confirmed) -> str | None:
     smaller = sized.smaller
     return (
         f"a run of {sized.usual:,} requests at {show_load(smaller.load)} requests/s holds with "
-        f"{counted(sized.replicas - 1, 'replica')}, but in runs of {_each(smaller):,} "
+        f"{counted(sized.replicas - 1, 'replica')}, but in runs of {smaller.per_run:,} "
         f"{_why(smaller)}"
     )
 
@@ -187,10 +187,6 @@ def _why(probe: Probe) -> str:
         return "no capacity is left, so that the queue grows for ever"
     worst = min(probe.attained, key=lambda each: each.share - each.objective.share)
     return f"only {share(worst.share)} are within the SLO"
-
-
-def _each(probe: Probe) -> int:
-    return probe.requests // probe.runs
 
 
 def _ranks(indices: Sequence[int]) -> str:

@@ -205,7 +205,7 @@ def _fleet(
 def _deciding(sized: Sized) -> int:
     """Requests of a run that decided that a fleet holds the load with its headroom: in a shorter
     one chance, or its empty start, may leave open what these leave no doubt of."""
-    return max(sized.usual, sized.at_target.requests // sized.at_target.runs)
+    return max(sized.usual, sized.at_target.per_run)
 
 
 def _survive_text(plan: FleetPlan) -> list[str]:

@@ -177,7 +177,7 @@ def size(search: FleetSearch, screened: Screened) -> Sized | Rejected:
         at_target=lasting(finder, target, replicas),
         smaller=fewer,
         note=screened.note,
-        usual=usual.requests // usual.runs,
+        usual=usual.per_run,
         flattered=flattered,
         survive=spare,
         survivors=lasting(finder, question.rate, replicas - spare) if spare else None,
@@ -258,7 +258,7 @@ class _Once:
         found = lasting(finder, load, replicas, most=1, at_once=self._open)
         if not self._open:
             usual = quick(finder, load, replicas)
-            self._open = found.requests // found.runs > usual.requests // usual.runs
+            self._open = found.per_run > usual.per_run
         return found
 
 

@@ -61,7 +61,7 @@ def document(
 def _least(plan: SplitPlan) -> int:
     """Requests of the shortest run that decided, as ``plan`` of one pool has them."""
     probes = [tried.probe for each in plan.best for tried in each.tried]
-    return min(probe.requests // probe.runs for probe in probes)
+    return min(probe.per_run for probe in probes)
 
 
 def _fleet(

@@ -254,8 +254,8 @@ def _judge(search: FleetSearch, screened: ScreenedPair) -> Judge:
         finder = search.finder(screened.pair.settings(search.scenario, prompts, answers))
         asked = search.question.target, finder.axis.scenario.replicas
         probe, usual = (quick if once else lasting)(finder, *asked), quick(finder, *asked)
-        each = usual.requests // usual.runs
-        return Tried(prompts, answers, screened.cost(prompts, answers), probe, each)
+        cost = screened.cost(prompts, answers)
+        return Tried(prompts, answers, cost, probe, usual.per_run)
 
     return judge
 

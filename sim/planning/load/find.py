@@ -38,7 +38,6 @@ from sim.planning.load.settled import Settled, settle
 from sim.planning.points.wording import limit_name
 from sim.scenario import Scenario
 from sim.schedulers import ChunkedPrefill
-from sim.setup import is_random
 from sim.units import many, show_load
 
 TOLERANCE = 0.02
@@ -82,11 +81,6 @@ class FoundLoad:
     ends: Ends | None
     settled: Settled
     traffic_notes: tuple[str, ...] = ()
-
-    @property
-    def random(self) -> bool:
-        """Whether more requests could be drawn; a trace has no more."""
-        return is_random(self.scenario)
 
 
 def find(
@@ -140,7 +134,7 @@ def _found(
         [copies.submit(_end_in_copy, *each) for each in searches] if copies and not readable else []
     )
     points = _points(finder, settled)
-    usual = best.requests // best.runs
+    usual = best.per_run
     load = finder.axis.own
     drawn_ones = sum((length or usual) * most for _, length, most in points)
     ends = END_RUNS * usual // stretch if not readable else usual  # of two, some are read off
@@ -266,7 +260,7 @@ def _of_own(finder: Finder, settled: Settled) -> int:
     assert best is not None
     if load is None or any(each.load == load for each in _tried(finder, settled)):
         return 0
-    return best.requests // best.runs // settled.stretch if _far(load, best) else best.requests
+    return best.per_run // settled.stretch if _far(load, best) else best.requests
 
 
 def _own(finder: Finder, settled: Settled) -> Probe | None:
@@ -317,7 +311,7 @@ def _requests(finder: Finder, settled: Settled, share: float) -> int | None:
     assert best is not None
     if scenario.workload.trace is not None or scenario.run.requests is None:
         return None
-    each = best.requests // best.runs
+    each = best.per_run
     if not settled.lasts:
         return each
     whole = min(each, NEAR_REQUESTS if abs(share - 1) <= NEARBY else CURVE_REQUESTS)

@@ -23,6 +23,7 @@ from sim.planning.load.sentences import first_to_break, sentences, with_answer
 from sim.planning.points.wording import LoadOutcome
 from sim.scenario import Scenario
 from sim.scenario.prices import name_of
+from sim.setup import is_random
 from sim.version import version
 
 
@@ -216,7 +217,7 @@ def _answered(found: FoundLoad) -> dict[str, Any]:
         "fails_for_sure_at": trusted["fails_for_sure_at"],
         "chance": _chance(found),
         "run_lengths": found.settled.document(),
-        "random": found.random,
+        "random": is_random(found.scenario),
         "first_requests": _first_requests(found),
         "fails_at": None if fails is None else fails.load,
         "first_to_break": None if fails is None else fails.breaks,

@@ -192,7 +192,7 @@ class Finder:
             lowest, highest = LOWEST * full, HIGHEST * full
             if self._estimated:  # that may be far more than is served: so rare that none meet
                 lowest = min(lowest, LOWEST * replicas / self._residence)
-        guess = guess or Guess(self._start() * replicas)
+        guess = guess or Guess(self.first_rate * replicas)
 
         def around(load: float) -> Bracket:
             return search(
@@ -261,7 +261,9 @@ class Finder:
     @property
     def first_rate(self) -> float:
         """The analytic estimate of what one replica holds, from which a search begins."""
-        return self._start()
+        if not self.objectives:
+            return 0.75 * self._full()  # where the verdict ceases to call it stable
+        return max(1.0, self.estimate.slots) if self.axis.whole else self.estimate.rate
 
     @property
     def guessed_well(self) -> bool:
@@ -273,8 +275,3 @@ class Finder:
 
     def _full(self) -> float:
         return self.saturation.slots if self.axis.whole else self.saturation.rate
-
-    def _start(self) -> float:
-        if not self.objectives:
-            return 0.75 * self._full()  # where the verdict ceases to call it stable
-        return max(1.0, self.estimate.slots) if self.axis.whole else self.estimate.rate

@@ -109,6 +109,11 @@ class Probe:
         return LoadOutcome.HOLDS if self.holds else LoadOutcome.FAILS
 
     @property
+    def per_run(self) -> int:
+        """Requests of each run."""
+        return self.requests // self.runs
+
+    @property
     def to_decide(self) -> int | None:
         """Requests with which an open load would be decided; None where that is no number."""
         found = [each.to_decide for each in self.attained if not each.sure]
@@ -138,7 +143,7 @@ class Probe:
             "breaks": self.breaks,
             "runs": self.runs,
             "requests": self.requests,
-            "requests_per_run": self.requests // self.runs,
+            "requests_per_run": self.per_run,
             "state": self.state,
             "utilisation": self.utilisation,
             "rejected": 0.0 if self.rejection is None else self.rejection.share,

@@ -69,9 +69,9 @@ class Settled:
         it."""
         assert self.best is not None
         assert self.first is not None
-        requests = self.best.requests // self.best.runs
+        requests = self.best.per_run
         return {
-            "first": self.first.requests // self.first.runs,
+            "first": self.first.per_run,
             "first_load": self.first.load,
             "answer": requests,
             "longest": requests,
@@ -94,7 +94,7 @@ def settle(finder: Finder, replicas: int, tolerance: float, tell: Tell | None) -
     if first is None:
         return Settled(None, above, None, lasts=True)
     crossing = first.load if above is None else crossed(first, above)
-    usual = first.requests // first.runs
+    usual = first.per_run
     stretch = longest_stretch(usual)
     finder.advance.expect(LONG_LOADS * _of_a_load(usual))
     best, fails = finder.find(
@@ -234,7 +234,7 @@ def lasting(
             return finder.probe(load, replicas)
     stretch = longest_stretch(finder.usual_length(load, replicas))
     longer = finder.probe(load, replicas, stretch=stretch, most=most)
-    if longer.utilisation is not None and longer.utilisation > 1 - DOUBT:
+    if _full(longer):
         # without capacity to spare a queue grows for ever, however slowly
         return replace(longer, holds=False, breaks=STABILITY)
     return longer

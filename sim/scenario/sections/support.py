@@ -45,11 +45,6 @@ def above(limit: float) -> Callable[[object], bool]:
     return lambda value: isinstance(value, int | float) and value > limit
 
 
-def given(value: object) -> bool:
-    """Refuses everything but null."""
-    return value is not None
-
-
 def any_of(names: Iterable[str]) -> str:
     """The names as a choice in words."""
     *others, last = names
