@@ -233,11 +233,14 @@ which on it is shown whatever was varied."""
 ROUTED = (HITS, "routing.tokens_over_mean")
 """Metrics in addition where routers are compared."""
 
-COSTS = ("verdict.attainment", COST, "energy.joules_per_output_token")
+ENERGY = "energy.joules_per_output_token"
+"""The metric that first lines leave out where the column on what bounds layouts takes its room."""
+
+COSTS = ("verdict.attainment", COST, ENERGY)
 """Metrics in addition where variants do not cost the same: what they serve for it."""
 
 FLEETS = (
-    "verdict.attainment", DOLLARS.key, KWH.key, HELD.key, "energy.joules_per_output_token",
+    "verdict.attainment", DOLLARS.key, KWH.key, HELD.key, ENERGY,
 )  # fmt: skip
 """Those where fleets differ in number or autoscaling: dollars and energy are of the whole run."""
 
@@ -343,13 +346,14 @@ def _means(document: Document) -> Table:
     heads[-1] = heads[-1]._replace(definition="tied")
     states = [variant["state"] or "failed" for variant in document["variants"]]
     apart = any(state in ("failed", State.OVERLOADED) for state in states)
-    bound = Column("Bound by", False, "bound_by", fold=2, on_terminal=varies_layout(document))
+    layouts = varies_layout(document)
+    bound = Column("Bound by", False, "bound_by", fold=2, on_terminal=layouts)
     columns = [*heads, Column("State", False, on_terminal=apart), bound]
     for entry in document["figures"]:
         unit, key = "ms" if entry["unit"] == "ms" else "", entry["key"]
         column = Column(head(entry), True, definition(entry), unit=unit)
-        brief = key in shown
-        columns.append(column._replace(on_terminal=brief or key in IN_FULL, in_brief=brief))
+        there, brief = key in (*shown, *IN_FULL), key in shown and not (layouts and key == ENERGY)
+        columns.append(column._replace(on_terminal=there, in_brief=brief))
     rows = tuple(
         (
             *_names(document, index),
