@@ -348,8 +348,8 @@ assert half < error
 Markdown(f"""
 > {ranking["text"]}
 
-Of runs like these nine of ten are expected within {error:.0%} of their prediction, five of ten
-within {half:.0%}. `plan` calls a fleet *sure* to hold its load if it does so with iterations slower
+Of runs like these nine of ten are expected to be off by at most {error:.0%}, five of ten
+by {half:.0%}. `plan` calls a fleet *sure* to hold its load if it does so with iterations slower
 by the first, *likely* if only with iterations slower by the second, and otherwise *a guess*:
 {", ".join(f"{called(each)} is {each['error_band']['trust']}" for each in fleets)}. It also names
 the measurement that would narrow the band most.
