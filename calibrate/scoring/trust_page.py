@@ -6,6 +6,7 @@ from __future__ import annotations
 from calibrate.scoring.report import TITLES, Part, as_inferred, median_p90, table
 from calibrate.scoring.uses import LOW
 from sim.catalog.spreads import PARTS, learnt
+from sim.catalog.whole_runs import whole_run_errors
 
 LEANS = 10.0
 """Distance in % of the median measurement from its prediction that a reader is warned of."""
@@ -19,7 +20,7 @@ FLOORS = (
 
 
 KEPT_BACK = (
-    "The only check against figures that were kept back from all fits, 5,486 of them on 28 "
+    "The only check against figures kept back from all fits, 5,486 of them on 28 "
     "November 2026, found 69 % in the 90 % bands of that day, which were learnt otherwise."
 )
 
@@ -162,9 +163,16 @@ def _ratios(trust: Part) -> str:
 def _sentences(trust: Part) -> str:
     told: dict[str, list[str]] = {}
     for each in trust["advice"]:
-        name = f"{each['engine']}, {each['gpu']}, {each['kind']}"
+        name = f"{each['engine']}, {each['gpu']}, {each['kind']}{_in_sample(each)}"
         told.setdefault(name, []).append(_sentence(each))
     return "\n".join(f"- **{name}**: {'; '.join(parts)}." for name, parts in told.items())
+
+
+def _in_sample(of: Part) -> str:
+    """What is said of predictions whose measurements the catalogue was adjusted to."""
+    known = whole_run_errors(of["engine"])
+    inside = any(e.in_sample and e.kind == of["kind"] and of["gpu"] in e.gpus for e in known)
+    return " (in sample)" * inside
 
 
 def _sentence(of: Part) -> str:
