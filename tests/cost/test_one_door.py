@@ -39,6 +39,7 @@ OF_NO_RECORD = {
     "sim.loop.pipeline",  # a batch that begins now
     "sim.metrics.load.full_batch",
     "sim.metrics.engine.speculation",
+    "sim.metrics.words.engine_notes",  # a full pass of prompts
     "sim.planning.rooflines",
     "sim.planning.claims.claim",
     "sim.planning.load.saturation",
