@@ -11,9 +11,9 @@ import pytest
 import sim
 from sim.cost.power import PowerModel
 from sim.metrics.texts import replica_name
-from sim.planning.contrast.compare_words import headlines
 from sim.planning.contrast.runs import compare_runs
 from sim.result import Result
+from tests.answers import headlines
 from tests.places import VLLM
 
 PRICE = 3.6
