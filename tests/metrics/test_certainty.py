@@ -36,7 +36,7 @@ def test_sentences_on_certainty_are_those_of_the_band(path: object) -> None:
     assert at.place.release in releases or all(release in text for release in releases)
     usual = reach("mean_tpot_ms", at)
     if at.compared:
-        told = r"between tokens ([-+]?\d+)% to ([-+]?\d+)% from those predicted nine times in ten"
+        told = r"to lie ([-+]?\d+)% to ([-+]?\d+)% from those predicted nine times in ten"
         ends = [int(end) for end in re.findall(told, text)[0]]
         shorter = 100 * math.expm1(-usual.ends("band90")[0])
         assert ends == [round(shorter), round(100 * widest_side)]
@@ -50,5 +50,10 @@ def test_sentences_on_certainty_are_those_of_the_band(path: object) -> None:
     assert bands["text"].startswith("With a chance of 90 %") == at.compared
     low, high = bands["figures"]["mean_ttft_ms"]["band90"]
     assert f"TTFT mean {show_time(low / 1e3)} to {show_time(high / 1e3)}" in bands["text"]
+    parts = {at: bands["figures"][f"mean_{at}_ms"]["parts"] for at in ("ttft", "tpot")}
+    less = max(parts["ttft"].values()) > max(parts["tpot"].values())
+    told = re.findall(r"less sure than TPOT: its largest parts are (.+?) (\d+)% and", bands["text"])
+    assert bool(told) == less
+    assert all(round(100 * parts["ttft"][name]) == int(share) for name, share in told)
     words = re.findall(rf"is ({'|'.join(Trust)})[,.]", bands["text"])
     assert words == ([bands["trust"]] if bands["trust"] else [])

@@ -92,8 +92,8 @@ def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
     where, known = at.place, learnt()
     ninety = (usual.ends("band90")[0], slower)
     follows = (
-        f"expect real times between tokens {off_by(*ninety)} from those predicted nine times in "
-        f"ten, and {off_by(*usual.ends('band50'))} five times in ten"
+        f"expect real times between tokens to lie {off_by(*ninety)} from those predicted nine "
+        f"times in ten, and {off_by(*usual.ends('band50'))} five times in ten"
     )
     releases = known.releases(where, "tpot")
     if at.own:

@@ -258,8 +258,8 @@ def _why_first_tokens(figures: Mapping[str, Mapping[str, Any]]) -> str:
     if not ttft or not tpot or max(ttft.values()) <= max(tpot.values()):
         return ""
     most = sorted((share, name) for name, share in ttft.items() if name != LEAN)[-NAMED:]
-    told = ", ".join(f"{name} {share:.0%}" for share, name in reversed(most))
-    return f" TTFT is less sure than TPOT: published ones lie further apart ({told})."
+    told = " and ".join(f"{name} {share:.0%}" for share, name in reversed(most))
+    return f" TTFT is less sure than TPOT: its largest parts are {told}."
 
 
 def _shown(verdict: Mapping[str, Any]) -> list[str]:

@@ -25,6 +25,8 @@ from sim.metrics.texts import replica_name
 from sim.scenario.sections.arrivals import BurstArrivals, ClosedArrivals
 from sim.units import show_time
 
+Floats = NDArray[np.float64]
+
 KEEPS_UP = (State.STABLE, State.NEAR_SATURATION)
 """States of fleets that serve requests as fast as they come."""
 
@@ -33,22 +35,36 @@ NAMED = 0.03
 
 
 class _Dealt(NamedTuple):
-    """Requests that a part of the fleet had (``rows``): the time in which they came, ``came``, and
-    the time in which it served them at the rate that it can keep up, ``served`` (s)."""
+    """How requests are dealt to the parts of a fleet, of which each serves its own: the ``part`` of
+    each request (-1 for none), and by part the seconds in which its requests ``came`` and in which
+    it ``served`` them at the rate that it can keep up."""
 
-    rows: NDArray[np.bool_]
-    came: float
-    served: float
+    part: NDArray[np.int64]
+    came: Floats
+    served: Floats
+
+    def sums(self, amounts: NDArray[Any]) -> Floats:
+        """By part the sum of ``amounts``, one of each request."""
+        there = self.part >= 0
+        weights = amounts[there].astype(np.float64)
+        found = np.bincount(self.part[there], weights, minlength=len(self.came))
+        return np.asarray(found, dtype=np.float64)
+
+    def rate(self, amounts: NDArray[Any]) -> float:
+        """``amounts`` served per second, of all parts together."""
+        return float((self.sums(amounts) / self.served).sum())
 
 
 def arriving_share(run: RunRecord, verdict: Mapping[str, Any]) -> float:
     """The share of the run in which its fleet would serve as many tokens at the rate it has while
     requests come; 1 where all of it is overloaded, or requests wait for answers."""
-    parts = _parts(run, verdict)
-    if len(parts) < 2:
-        return parts[0].served / run.duration if parts else 1.0
+    dealt = _dealt(run, verdict)
+    if dealt is None:
+        return 1.0
+    if len(dealt.came) < 2:
+        return float(dealt.served[0]) / run.duration
     outputs = run.requests["generated"]
-    rate = _rate(parts, np.where(run.completed, outputs, 0))
+    rate = dealt.rate(np.where(run.completed, outputs, 0))
     return float(outputs[run.completed].sum()) / (rate * run.duration) if rate else 1.0
 
 
@@ -62,21 +78,21 @@ def while_arriving(run: RunRecord, verdict: Mapping[str, Any]) -> dict[str, Any]
     what was served by the same time, on an overloaded replica by that until it was done, and there
     no more requests are within the SLO than that.
     """
-    parts = [] if _waits(run) else _parts(run, verdict)
-    seconds = _seconds(run) if parts else None
-    if not seconds:
+    dealt = None if _waits(run) else _dealt(run, verdict)
+    seconds = _seconds(run)
+    if dealt is None or not seconds:
         return {}
     inputs, outputs = run.requests["prompt_tokens"], run.requests["generated"]
-    within = run.within_slo
+    good = dealt.sums(run.within_slo) / dealt.came
     found = {
         "seconds": seconds,
         "drain_s": run.end - float(run.requests["arrival"].max()),
-        "request_throughput": _rate(parts, run.completed),
-        "request_goodput": sum(_goodput(run, within, part) for part in parts),
-        "output_throughput": _rate(parts, np.where(run.completed, outputs, 0)),
-        "total_token_throughput": _rate(parts, np.where(run.completed, inputs + outputs, 0)),
+        "request_throughput": dealt.rate(run.completed),
+        "request_goodput": float(np.minimum(good, dealt.sums(run.completed) / dealt.served).sum()),
+        "output_throughput": dealt.rate(np.where(run.completed, outputs, 0)),
+        "total_token_throughput": dealt.rate(np.where(run.completed, inputs + outputs, 0)),
     }
-    return {"while_arriving": found | _last(run, verdict if len(parts) > 1 else {})}
+    return {"while_arriving": found | _last(run, verdict if len(dealt.came) > 1 else {})}
 
 
 COMPARED = ("request_goodput", "output_throughput")
@@ -106,40 +122,24 @@ def _waits(run: RunRecord) -> bool:
     return isinstance(run.scenario.workload.arrivals, BurstArrivals | ClosedArrivals)
 
 
-def _rate(parts: Sequence[_Dealt], amounts: NDArray[Any]) -> float:
-    return sum(float(amounts[part.rows].sum()) / part.served for part in parts)
-
-
-def _goodput(run: RunRecord, within: NDArray[np.bool_], part: _Dealt) -> float:
-    """The requests ``within`` the SLO per second in which requests came, and no more than are
-    served per second."""
-    good, served = within[part.rows].sum() / part.came, run.completed[part.rows].sum() / part.served
-    return float(min(good, served))
-
-
-def _parts(run: RunRecord, verdict: Mapping[str, Any]) -> list[_Dealt]:
-    """The replicas of a fleet whose router overloads some of them, else the fleet as one; none
-    where it is not known how long requests came."""
-    came = None if run.duration <= 0 or run.interrupted else _seconds(run)
-    if not came:
-        return []
-    came, everything = min(came, run.duration), np.ones(len(run.requests), dtype=np.bool_)
+def _dealt(run: RunRecord, verdict: Mapping[str, Any]) -> _Dealt | None:
+    """The requests of the replicas of a fleet whose router overloads some of them, else those of
+    the fleet as one; None where it is not known how long requests came."""
+    seconds = None if run.duration <= 0 or run.interrupted else _seconds(run)
+    if not seconds:
+        return None
+    whole, came = np.zeros(len(run.requests), dtype=np.int64), min(seconds, run.duration)
     if verdict["state"] in KEEPS_UP:
-        return [_Dealt(everything, came, came)]
+        return _Dealt(whole, np.array([came]), np.array([came]))
     shares = _uneven(run, verdict)
     if not shares:
-        return [_Dealt(everything, came, run.duration)]
-    first, found = float(run.accepted["arrival"][0]), []
-    for at, (rows, used) in enumerate(zip(_by_replica(run), shares, strict=True)):
-        there = run.requests[rows]
-        if len(there) < 2:
-            continue
-        own = came
-        if run.scenario.workload.sessions is not None:  # turns come after answers
-            own = float(there["arrival"].max()) - first
-        done = _finished(run)[at] - first
-        found.append(_Dealt(rows, own, max(own, done) if used >= 1 else own))
-    return found
+        return _Dealt(whole, np.array([came]), np.array([run.duration]))
+    first, own = float(run.accepted["arrival"][0]), np.full(run.replicas, came)
+    if run.scenario.workload.sessions is not None:  # turns come after answers
+        last = _latest(run, "arrival") - first
+        own = np.where(last > 0, last, came)
+    done = np.maximum(own, _latest(run, "finish") - first)
+    return _Dealt(_replicas(run), own, np.where(np.array(shares) >= 1, done, own))
 
 
 def _uneven(run: RunRecord, verdict: Mapping[str, Any]) -> list[float]:
@@ -151,29 +151,31 @@ def _uneven(run: RunRecord, verdict: Mapping[str, Any]) -> list[float]:
     return [float(each["utilisation"]) for each in one["replicas"]]
 
 
-def _by_replica(run: RunRecord) -> list[NDArray[np.bool_]]:
-    """The requests of each replica of a fleet of one pool."""
+def _replicas(run: RunRecord) -> NDArray[np.int64]:
+    """The place of the replica of each request of a fleet of one pool, -1 of those without."""
     settings = run.parts[0].pool.settings
     numbers = run.requests["replica"].astype(np.int64)
-    places = np.where(numbers < 0, -1, (numbers - settings.numbers.start) // settings.engines.step)
-    return [places == place for place in range(run.replicas)]
+    return np.where(numbers < 0, -1, (numbers - settings.numbers.start) // settings.engines.step)
 
 
-def _finished(run: RunRecord) -> list[float]:
-    """When each replica of a fleet of one pool had finished; 0 where it finished nothing."""
-    times = np.nan_to_num(run.requests["finish"])
-    return [float(times[rows].max(initial=0.0)) for rows in _by_replica(run)]
+def _latest(run: RunRecord, column: str) -> Floats:
+    """The latest time in ``column`` of the requests of each replica of a fleet of one pool; 0 where
+    there is none."""
+    places, times = _replicas(run), np.nan_to_num(run.requests[column])
+    found, there = np.zeros(run.replicas), places >= 0
+    np.maximum.at(found, places[there], times[there])
+    return found
 
 
 def _last(run: RunRecord, verdict: Mapping[str, Any]) -> dict[str, Any]:
     """The name of the replica that finished last, where it is overloaded, and how long after the
     last arrival the others had finished."""
     shares = _uneven(run, verdict)
-    finished = _finished(run) if shares else []
-    last = int(np.argmax(finished)) if shares else 0
+    finished = _latest(run, "finish") if shares else np.zeros(1)
+    last = int(np.argmax(finished))
     if not shares or shares[last] < 1:
         return {"last": None, "others_s": None}
-    others = max((time for place, time in enumerate(finished) if place != last), default=0.0)
+    others = float(np.delete(finished, last).max(initial=0.0))
     after = max(0.0, others - float(run.requests["arrival"].max()))
     return {"last": replica_name(last), "others_s": after}
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.metrics.bands.trust import Trust
-from sim.metrics.fleet.drain import still_working
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.states import State
 from sim.metrics.terms.definitions import METRIC
 from sim.metrics.texts import SENT_MOST, replica_name
+from sim.planning.contrast.arriving_words import arriving_text
 from sim.planning.contrast.fleet_bills import of_fleets
 from sim.planning.contrast.variant_words import (
     Document,
@@ -26,17 +26,13 @@ from sim.planning.contrast.variant_words import (
     varied,
 )
 from sim.planning.points.wording import share
-from sim.units import TWICE, milliseconds, number, show_time, show_utilisation
+from sim.units import TWICE, milliseconds, number, show_utilisation
 
 BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
 
 SAME = 0.005
 """Means that are no further apart than this share would be multiples of 1.00."""
-
-SHIFTED = 0.05
-"""The difference of two multiples, of whole runs and of the time in which requests came, from which
-on both are said."""
 
 MOST_NAMED = 3
 """Variants that a sentence lists."""
@@ -394,32 +390,9 @@ def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLin
     others, sure = _others(document, entry, first), ""
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
-    times, came = _times(document, entry, first, "{}x"), _while_arriving(document, entry, first)
+    times = _times(document, entry, first, "{}x")
+    came = arriving_text(document, entry, first, others)
     return CompareLine(f"{head}{_tied(best)}{times}.{came}", sure)
-
-
-def _while_arriving(document: Document, entry: Entry, first: int) -> str:
-    """The same multiples over the time in which requests came, and why those of whole runs differ;
-    empty where they hardly do."""
-    means, told = entry["means"], []
-    found = [each.get("while_arriving") or {} for each in document["variants"]]
-    rates = [each.get(entry["key"], mean) for each, mean in zip(found, means, strict=True)]
-    for index in _others(document, entry, first):
-        if not rates[first] or not rates[index]:
-            continue
-        whole, times = means[first] / means[index], rates[first] / rates[index]
-        if _ratio(whole, times) >= 1 + SHIFTED:
-            told.append((index, f"{times:.3g}x {name(document, index)}"))
-    if not told:
-        return ""
-    late, text = max((i for i, _ in told), key=lambda i: found[i].get("drain_s", 0.0)), ""
-    if found[late]:
-        who = still_working(found[late]) or (
-            f"the fleet was still working {show_time(found[late]['drain_s'])} after the last "
-            "arrival"
-        )
-        text = f" (with {name(document, late)} {who})"
-    return f" Over the time in which requests came: {', '.join(t for _, t in told)}{text}."
 
 
 def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine:
