@@ -15,9 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.load.full_batch import FullBatch
+from sim.metrics.load.request_costs import RequestCosts, replica_costs
 from sim.metrics.record.pools import PoolRun
 
 Floats = NDArray[np.float64]
+
+LOOKED_AT = 8
+"""Replicas of an uneven fleet, the fullest first, that are compared with full batches of their own
+requests; of others the requests of the whole pool fill the batches."""
 
 
 class BusiestReplica(NamedTuple):
@@ -50,22 +55,22 @@ def busiest_of(verdicts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | Non
 
 def busiest(
     parts: Sequence[PoolRun],
-    served: Sequence[tuple[FullBatch, Floats]],
+    served: Sequence[RequestCosts],
     accepted: NDArray[np.void],
     shares: Floats | None,
     rate: float,
 ) -> BusiestReplica | None:
     """The busiest replica of a run to which ``rate`` accepted requests come per second.
 
-    ``served`` has the full batch of each part, and what each of the ``accepted`` requests takes of
-    its pool (s); ``shares`` weighs them, None where they are alike. None where it is not known
+    ``served`` has what each of the ``accepted`` requests takes of each part; ``shares`` weighs
+    them, None where they are alike. None where it is not known
     which replica served a request, or where no pool has several that are there all the time.
     """
     weights = np.full(len(accepted), 1 / len(accepted)) if shares is None else shares
     found, before = [], 0
-    for part, (full, costs) in zip(parts, served, strict=True):
+    for part, costs in zip(parts, served, strict=True):
         if part.pool.replicas > 1 and part.held is None:
-            one = _of_pool(part, full, costs * weights * rate, accepted)
+            one = _of_pool(part, costs, weights * rate, accepted)
             if one is not None:
                 numbered = tuple((before + place, used) for place, used in one.shares)
                 found.append(one._replace(replica=before + one.replica, shares=numbered))
@@ -74,26 +79,54 @@ def busiest(
 
 
 def _of_pool(
-    part: PoolRun, full: FullBatch, taken: Floats, accepted: NDArray[np.void]
+    part: PoolRun, costs: RequestCosts, rates: Floats, accepted: NDArray[np.void]
 ) -> BusiestReplica | None:
-    """The busiest replica of a pool, by its number there; each request takes the share ``taken``
-    of the pool."""
+    """The busiest replica of a pool, by its number there; each request comes at one of ``rates``."""
     count = part.pool.replicas
     at, known = _dealt(part, accepted)
     if not known.any():
         return None
-    used = np.bincount(at[known], taken[known], count) * count
-    place = int(used.argmax())
-    there = accepted[known & (at == place)]
-    last = float(accepted["arrival"][-1])
-    unfinished = len(there) - int((there["finish"] <= last).sum())
-    batch = full.slots * part.ranks / count
+    used = np.bincount(at[known], (costs.seconds * rates)[known], count) * count
+    first = _replica(part, int(used.argmax()), costs.full, accepted, at, used)
+    if first.utilisation - 2 * first.error <= float(used.mean()):
+        return first
+    fullest = [place for place in np.argsort(-used)[:LOOKED_AT].tolist() if used[place] > 0]
+    alone = [_alone(part, place, rates, accepted, at) for place in fullest]
+    used[fullest] = [taken for _, taken in alone]
+    place = max(range(len(fullest)), key=lambda each: alone[each][1])
+    return _replica(part, fullest[place], alone[place][0], accepted, at, used)
+
+
+def _alone(
+    part: PoolRun, place: int, rates: Floats, accepted: NDArray[np.void], at: NDArray[np.int64]
+) -> tuple[FullBatch, float]:
+    """The full batch of the requests that a replica was sent, which may be unlike those of the
+    others, and the share of its own capacity that they take."""
+    settings, mine = part.pool.settings, at == place
+    start = settings.numbers.start + place * settings.engines.step
+    own = range(start, start + settings.engines.step)
+    full, seconds = replica_costs(part, accepted, mine, rates / rates.sum(), own)
+    return full, float(seconds @ rates[mine])
+
+
+def _replica(
+    part: PoolRun,
+    place: int,
+    full: FullBatch,
+    accepted: NDArray[np.void],
+    at: NDArray[np.int64],
+    used: Floats,
+) -> BusiestReplica:
+    """The replica at ``place`` in its pool, of whose replicas so much is ``used``."""
+    there = accepted[at == place]
+    unfinished = len(there) - int((there["finish"] <= float(accepted["arrival"][-1])).sum())
+    batch = full.slots * part.ranks / part.pool.replicas
     chance = math.sqrt((1 - len(there) / len(accepted)) / len(there))
+    lengths = full.error * math.sqrt(len(full.costs) / len(there))
     return BusiestReplica(
         replica=place,
         utilisation=float(used[place]),
-        error=float(used[place])
-        * math.hypot(chance, full.error * math.sqrt(len(accepted) / len(there))),
+        error=float(used[place]) * math.hypot(chance, lengths),
         batch=batch,
         backlog=max(0.0, unfinished - batch),
         shares=tuple(enumerate(used.tolist())),

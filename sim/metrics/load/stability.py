@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.growth.leaps import Leaps
 from sim.metrics.load.busiest import BusiestReplica, busiest
-from sim.metrics.load.full_batch import FullBatch, full_batch
+from sim.metrics.load.request_costs import request_costs
 from sim.metrics.load.sessions import per_session
 from sim.metrics.load.usual_sessions import usual, usual_shares
-from sim.metrics.record.blocks import blocks
 from sim.metrics.record.cut_short import TENTH
 from sim.metrics.record.pools import PoolRun
 from sim.metrics.record.queues import Drift, drift
@@ -79,7 +77,7 @@ def load(run: RunRecord) -> Load:
     arrived = accepted["arrival"]
     span = float(arrived[-1] - arrived[0])
     shares, expected = usual_shares(run), usual(run)
-    served = [_served(part, accepted, shares) for part in run.parts]
+    served = [request_costs(part, accepted, shares) for part in run.parts]
     costs, limiting = _of_fleet(run.parts, [own for _, own in served])
     law = run.scenario.workload.arrivals
     sessions, session_error = per_session(run) or (1.0, 0.0)
@@ -153,48 +151,3 @@ def _of_fleet(parts: Sequence[PoolRun], costs: Sequence[Floats]) -> tuple[Floats
         found[role] = own if together is None else together * own / (together + own)
     limiting = max(found, key=lambda role: float(found[role].mean()))
     return found[limiting], limiting
-
-
-def _served(
-    part: PoolRun, accepted: NDArray[np.void], shares: Floats | None
-) -> tuple[FullBatch, Floats]:
-    """The full batch of a pool for all requests, each with its share in it, and the seconds of its
-    full batches that each takes: of as many pools as there are together, it takes the harmonic sum
-    of theirs."""
-    found = part.found
-    if accepted is not part.requests:
-        found = np.zeros(len(accepted), dtype=np.int64)
-        _, here, there = np.intersect1d(accepted["id"], part.requests["id"], return_indices=True)
-        found[here] = part.found[there]
-    prompts, outputs = accepted["prompt_tokens"], accepted["output_tokens"]
-    match part.pool.settings.role:
-        case "prefill":
-            outputs = np.ones_like(outputs)
-        case "decode":
-            found = prompts - 1
-    full = full_batch(part.pool, prompts, outputs, found, shares)
-    return full, full.costs * _slowness(part, full, accepted) / part.ranks
-
-
-def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> float:
-    """How much longer requests take than predicted for full batches, as far as the run shows it.
-
-    While requests are left waiting, the batch is as full as it gets. What it does then, at the
-    times of ``full``, is compared with the time it takes: memory too small for any newcomer, and
-    prompts prefilled again, make it slower. 1 for batches served as a whole, which are timed
-    exactly.
-    """
-    plans, prefilled = run.plans, int(run.plans["prefill_tokens"].sum())
-    behind = plans["waiting"] > 0
-    if not (behind.any() and prefilled and full.token + full.prompt):
-        return 1.0
-    begun = ~np.isnan(accepted["scheduled"]) & run.serves(accepted)
-    useful = min(1.0, int(accepted["prompt_tokens"][begun].sum()) / prefilled)
-    decoded = sum(
-        int(Leaps.recorded(plans[block][behind[block]]).tokens().sum())
-        for block in blocks(len(plans))
-    )
-    prompts = int(plans["prefill_tokens"][behind].sum())
-    done = full.token * decoded + full.prompt * useful * prompts
-    took = float((plans["end"][behind] - plans["start"][behind]).sum())
-    return 1.0 + (took - done) / float(full.costs[begun].sum())
