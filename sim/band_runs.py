@@ -14,10 +14,11 @@ from typing import Any
 from sim.longer_run import goes_on, most_later
 from sim.loop.clock import Stop
 from sim.metrics.bands.confidence import widest
+from sim.metrics.bands.end_times import FIRST_TOKEN, EndTimes, TimeBand
 from sim.metrics.states import DoubtKind, State, too_short_for
 from sim.scenario import Scenario
 from sim.simulation import simulate
-from sim.units import many, show_time
+from sim.units import show_time
 
 NEAR = 0.5
 """Share of the capacity, and of a limit, from which on a run is repeated at both ends. Below it the
@@ -35,23 +36,16 @@ END_KEYS = (
 )
 
 
-def end_factors(error: float, slower: float | None = None) -> tuple[float, float]:
-    """Factors of times at the faster and at the slower end of a band of ``error``, which reaches to
-    ``slower`` on the side of longer times where that is given.
-
-    >>> end_factors(0.25), end_factors(0.25, 0.5)
-    ((0.8, 1.25), (0.8, 1.5))
-    """
-    return 1 / (1 + error), 1 + (error if slower is None else slower)
-
-
-def at_factor(scenario: Scenario, factor: float) -> Scenario:
-    """``scenario`` with all times of kernels and engine multiplied by ``factor``."""
+def at_end(scenario: Scenario, end: EndTimes) -> Scenario:
+    """``scenario`` at an end of the band: all times of kernels and engine are as many times as
+    long, and limits of TTFT as tight as if first tokens came as much later than that."""
     assume = scenario.assume
+    limits = {key: limit for key, limit in scenario.slo if key.startswith(FIRST_TOKEN) and limit}
     return scenario.override(
         {
-            "assume.kernel_time": assume.kernel_time * factor,
-            "assume.host_time": assume.host_time * factor,
+            "assume.kernel_time": assume.kernel_time * end.iterations,
+            "assume.host_time": assume.host_time * end.iterations,
+            **{f"slo.{key}": f"{limit / end.first_tokens!r}s" for key, limit in limits.items()},
         }
     )
 
@@ -96,14 +90,17 @@ def run_ends(
     """
     if not matters(summary):
         return None
-    band = summary["infersim"]["error_band"]
-    error = float(band["throughput"])
-    factors = end_factors(error, band.get("slower"))
+    band = TimeBand.of(summary["infersim"]["error_band"])
     much = summary["completed"] > FEW or _short(summary["infersim"]["verdict"])
-    played = (_copied if jobs > 1 and much else _played)(scenario, factors, stop)
+    played = (_copied if jobs > 1 and much else _played)(scenario, band.ends, stop)
     if played is None:
         return None
-    found: dict[str, Any] = {"error": error, **dict(zip(ENDS, played, strict=True))}
+    later = [end.first_tokens for end in band.ends]
+    found: dict[str, Any] = {
+        "error": band.error,
+        **({"first_tokens": later} if FIRST_TOKEN in scenario.slo.of_request else {}),
+        **dict(zip(ENDS, played, strict=True)),
+    }
     target = summary["infersim"]["verdict"]["target"]
     rank = f"p{100 * (scenario.slo.attainment if target is None else target):g}"
     met = [_holds(found[name]["verdict"]) for name in ENDS]
@@ -112,12 +109,12 @@ def run_ends(
 
 
 def _played(
-    scenario: Scenario, factors: Sequence[float], stop: Stop | None
+    scenario: Scenario, ends: Sequence[EndTimes], stop: Stop | None
 ) -> list[dict[str, Any]] | None:
-    """The metrics with times multiplied by each factor; None after an interrupt."""
+    """The metrics at each end; None after an interrupt."""
     found = []
-    for factor in factors:
-        metrics = _at(scenario, factor, stop)
+    for end in ends:
+        metrics = _at(scenario, end, stop)
         if metrics is None:
             return None
         found.append(metrics)
@@ -125,18 +122,18 @@ def _played(
 
 
 def _copied(
-    scenario: Scenario, factors: Sequence[float], stop: Stop | None
+    scenario: Scenario, ends: Sequence[EndTimes], stop: Stop | None
 ) -> list[dict[str, Any]] | None:
-    """The metrics with times multiplied by each factor, by copies of this process where it can be
+    """The metrics at each end, by copies of this process where it can be
     copied; None after an interrupt."""
     from concurrent.futures import wait  # noqa: PLC0415 - short runs need no processes
 
     from sim.copies import LOOK_EVERY, Workers, can_copy, result_of  # noqa: PLC0415
 
     if not can_copy():
-        return _played(scenario, factors, stop)
-    with Workers(scenario, len(factors)) as workers:
-        futures = [workers.submit(_at, factor) for factor in factors]
+        return _played(scenario, ends, stop)
+    with Workers(scenario, len(ends)) as workers:
+        futures = [workers.submit(_at, end) for end in ends]
         while wait(futures, LOOK_EVERY).not_done:
             if stop is not None and stop.requested:
                 return None
@@ -145,10 +142,10 @@ def _copied(
     return known if len(known) == len(found) else None
 
 
-def _at(scenario: Scenario, factor: float, stop: Stop | None = None) -> dict[str, Any] | None:
-    """The metrics with times multiplied by ``factor``. Where its requests meet the SLO in a run
+def _at(scenario: Scenario, end: EndTimes, stop: Stop | None = None) -> dict[str, Any] | None:
+    """The metrics at an ``end`` of the band. Where its requests meet the SLO in a run
     that is too short to tell, those of a run that is long enough, if it is not much longer."""
-    there = at_factor(scenario, factor)
+    there = at_end(scenario, end)
     result = simulate(there, stop=stop)
     verdict = result.summary["infersim"]["verdict"]
     if verdict["slo_met"] and _short(verdict) and not result.interrupted:
@@ -203,13 +200,22 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
     met = bool(summary.get("infersim", {}).get("verdict", {}).get("slo_met"))
     parts += _verdicts(ends, met=met)
     band = summary.get("infersim", {}).get("error_band", {})
-    return f"{_off_by(ends, band)} and all else as predicted, {', '.join(parts)}."
+    return f"{_off_by(ends, band)}, and all else as predicted, {', '.join(parts)}."
 
 
 def _off_by(ends: Mapping[str, Any], band: Mapping[str, Any]) -> str:
-    reach = band.get("slower")
-    slower = "" if reach is None else f"{many(reach)} "
-    return f"With iterations {many(ends['error'])} faster or {slower}slower"
+    error = ends["error"]
+    times = iterations_text(error, band.get("slower", error))
+    return f"With iterations that take {times} as long"
+
+
+def iterations_text(error: float, slower: float) -> str:
+    """How long iterations take at both ends of the band.
+
+    >>> iterations_text(0.25, 0.25), iterations_text(0.25, 1.5)
+    ('0.80 to 1.25 times', '0.80 to 2.50 times')
+    """
+    return f"{1 / (1 + error):.2f} to {1 + slower:.2f} times"
 
 
 def _verdicts(ends: Mapping[str, Any], *, met: bool) -> list[str]:
@@ -221,10 +227,17 @@ def _verdicts(ends: Mapping[str, Any], *, met: bool) -> list[str]:
         told = (
             f"{' to '.join(dict.fromkeys(map(_percent, ordered)))} of requests are within the SLO"
         )
-        parts.append(f"{told} ({_slo(fast, slow, met=met)})")
+        parts.append(f"{told}{_later(ends)} ({_slo(fast, slow, met=met)})")
     if slow["state"] == State.OVERLOADED != fast["state"]:
         parts.append("the slower end is overloaded")
     return parts
+
+
+def _later(ends: Mapping[str, Any]) -> str:
+    """By how much the ends count TTFT as off beyond what their iterations make of it; empty where
+    they do not, or no limit is on it."""
+    low, high = ends.get("first_tokens", (1.0, 1.0))
+    return "" if low == high else f" if TTFT takes a further {low:.2f} to {high:.2f} times as long"
 
 
 def verdicts_at_ends(own: Mapping[str, Any]) -> str:

@@ -12,9 +12,10 @@ import pytest
 import sim
 from calibrate.scoring.whole_runs import errors_by_kind
 from sim import catalog
-from sim.band_runs import _text, at_factor, run_ends
+from sim.band_runs import _text, at_end, run_ends
 from sim.catalog.spreads import related
 from sim.catalog.whole_runs import whole_run_errors, whole_runs_text
+from sim.metrics.bands.end_times import EndTimes
 from sim.simulation import simulate
 from tests.places import ROOT, VLLM
 
@@ -72,9 +73,10 @@ def test_ranges_read_upwards_and_say_when_the_faster_end_is_the_longer() -> None
     }  # fmt: skip
     summary = {"p95_ttft_ms": 9_000.0, "p95_tpot_ms": 44.0}
     assert _text(summary, ends, "p95") == (
-        "With iterations 10% faster or slower and all else as predicted, TTFT p95 is 4.68 s to "
-        "13.7 s, the longer one if faster, TPOT p95 is 50 ms to 60 ms (chance moves it more: 44 ms "
-        "as predicted), 16.05% to 16.43% of requests are within the SLO (missed at both ends)."
+        "With iterations that take 0.91 to 1.10 times as long, and all else as predicted, TTFT "
+        "p95 is 4.68 s to 13.7 s, the longer one if faster, TPOT p95 is 50 ms to 60 ms (chance "
+        "moves it more: 44 ms as predicted), 16.05% to 16.43% of requests are within the SLO "
+        "(missed at both ends)."
     )
 
 
@@ -126,7 +128,7 @@ def test_an_engine_without_error_has_no_ends() -> None:
 
 
 def test_factors_come_on_top_of_what_is_assumed() -> None:
-    scenario = at_factor(chat(**{"assume.kernel_time": 1.5}), 1.25)
+    scenario = at_end(chat(**{"assume.kernel_time": 1.5}), EndTimes(1.25))
     assert scenario.assume.kernel_time == pytest.approx(1.875)
     assert scenario.assume.host_time == 1.25
 
@@ -238,7 +240,7 @@ def test_run_writes_the_ends_into_the_summary_on_disk(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["infersim"]["ends"]["slower"]["p99_ttft_ms"] > summary["p99_ttft_ms"]
-    assert "faster or slower" in done.output
+    assert "With iterations that take" in done.output
     assert "Whole published runs of vllm" in done.output
 
 
@@ -254,10 +256,14 @@ def test_find_gives_the_highest_load_at_both_ends() -> None:
     found = find(scenario, "rate", tolerance=0.04)
     assert found.ends is not None
     assert found.ends.error == found.best.error
-    slower = find(at_factor(scenario, 1 + found.ends.error), "rate", tolerance=0.04)
+    assert found.best.band is not None
+    assert found.ends.first_tokens[1] > 1
+    slower = find(at_end(scenario, found.best.band.ends[1]), "rate", tolerance=0.04)
     assert found.ends.slower is not None
     assert found.ends.slower == pytest.approx(slower.best.load, rel=0.08)
     assert found.ends.slower < found.best.load < (found.ends.faster or float("inf"))
     written = document(found)
     assert written["ends"]["slower"] == found.ends.slower
-    assert any("slower than predicted" in line for line in written["sentences"])
+    assert any(
+        "times as long as predicted, and TTFT a further" in line for line in written["sentences"]
+    )

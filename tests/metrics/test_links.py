@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import sim
-from sim.band_runs import end_factors, run_ends
+from sim.band_runs import run_ends
 from sim.metrics.bands.confidence import widest
+from sim.metrics.bands.end_times import TimeBand
 from sim.metrics.bands.figure_bands import figure_bands
 from sim.result import Result
-from sim.units import many
 
 BASE: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -139,9 +139,9 @@ def test_the_other_case_widens_one_side_alone() -> None:
     told = run("l40s", 2)
     band = told.summary["infersim"]["error_band"]
     assert band["slower"] > band["throughput"]
-    assert end_factors(band["throughput"], band["slower"]) == (
-        pytest.approx(1 / (1 + band["throughput"])), 1 + band["slower"],
-    )  # fmt: skip
+    faster, slower = TimeBand.of(band).ends
+    assert faster.iterations == pytest.approx(1 / (1 + band["throughput"]))
+    assert slower.iterations == 1 + band["slower"]
     for stated in (True, False):
         known = run("l40s", 2, link={"kind": "pcie", "peer_to_peer": stated})
         other = known.summary["infersim"]["error_band"]
@@ -160,5 +160,5 @@ def test_the_slower_end_of_a_run_is_the_other_case() -> None:
     ends = run_ends(scenario, summary)
     assert ends is not None
     slower = summary["infersim"]["error_band"]["slower"]
-    assert f"faster or {many(slower)} slower" in ends["text"]
+    assert f"to {1 + slower:.2f} times as long" in ends["text"]
     assert ends["slower"]["mean_tpot_ms"] > 1.2 * summary["mean_tpot_ms"]

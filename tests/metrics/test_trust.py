@@ -14,9 +14,16 @@ CHAT = load_scenario("scenarios/chat.yaml").override({"run.requests": 1500})
 LIMIT = {"tpot": {"percentile": 99.0, "limit_ms": 40.0}}
 
 
-def judged(band50: tuple[float, float], doubts: list[str], *, met: bool) -> str:
+def judged(
+    band50: tuple[float, float],
+    doubts: list[str],
+    *,
+    met: bool,
+    band90_end: float | None = 39.0,
+) -> str:
     verdict = {"limits": LIMIT, "slo_met": met, "slo_doubts": doubts}
-    found = verdict_trust(verdict, {"p99_tpot_ms": {"band50": band50}}, None)
+    bands = {"band50": band50, "band90": (0.9 * band50[0], band90_end)}
+    found = verdict_trust(verdict, {"p99_tpot_ms": bands}, None)
     assert found is not None
     assert found["text"] == f"That the SLO is {'met' if met else 'missed'} is {found['word']}."
     return found["word"]
@@ -38,6 +45,12 @@ def test_of_a_verdict_about_limits(
     band50: tuple[float, float], doubts: list[str], met: bool, word: str
 ) -> None:
     assert judged(band50, doubts, met=met) == word
+
+
+@pytest.mark.parametrize("end", [41.0, None])
+def test_what_the_stated_band_leaves_open_is_not_sure(end: float | None) -> None:
+    """Even where iterations alone, at the ends of theirs, leave the limits as they are."""
+    assert judged((30.0, 38.0), [], met=True, band90_end=end) == "likely"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sim.band_runs import at_factor
+from sim.band_runs import at_end
+from sim.metrics.bands.end_times import EndTimes
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.load.band_ends import crossing, looked_for, only_iterations_take_time
 from sim.planning.load.find import Finder
@@ -22,17 +23,17 @@ def asked(**changes: Any) -> Scenario:
     return small(slo=SLO, run__requests=400, **changes)
 
 
-@pytest.mark.parametrize("factor", [0.8, 1.1, 1.3])
+@pytest.mark.parametrize("end", [EndTimes(0.8), EndTimes(1.1), EndTimes(1.3, 1.5)])
 @pytest.mark.parametrize("changes", [{}, {"fleet__0__tensor_parallel": 2}])
 def test_slower_times_are_a_higher_load_with_tighter_limits(
-    factor: float, changes: dict[str, Any]
+    end: EndTimes, changes: dict[str, Any]
 ) -> None:
     scenario = asked(**changes)
     objectives = slo_objectives(scenario)
-    slowed = Finder(at_factor(scenario, factor), "rate", objectives)
+    slowed = Finder(at_end(scenario, end), "rate", slo_objectives(at_end(scenario, end)))
     load = slowed.saturation.rate * 0.9
     simulated = slowed.probe(load, 1)
-    read = Finder(scenario, "rate", objectives).at_times(factor, load * factor, 1)
+    read = Finder(scenario, "rate", objectives).at_end(end, load * end.iterations, 1)
     assert read.holds == simulated.holds
     assert read.runs == simulated.runs
     (mine,), (theirs,) = read.attained, simulated.attained
@@ -96,7 +97,7 @@ def test_a_run_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = finder.probe(load, 1, most=1)
     more = finder.probe(load, 1, most=8)
     assert played == list(range(more.runs))
-    finder.at_times(1.1, load, 1, most=first.runs)
+    finder.at_end(EndTimes(1.1), load, 1, most=first.runs)
     assert played == list(range(more.runs))
 
 

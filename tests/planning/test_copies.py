@@ -9,6 +9,7 @@ import pytest
 
 from sim.copies import LOOK_EVERY, Workers, can_copy, result_of
 from sim.errors import InfersimError
+from sim.metrics.bands.end_times import EndTimes
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.load.advance import USUAL, Advance, PlanSteps, Simulated
 from sim.planning.load.find import _end_in_copy, find
@@ -109,7 +110,7 @@ def test_runs_at_the_ends_of_the_band_are_counted() -> None:
     scenario, counted = steep(), Simulated()
     finder = Finder(scenario, "rate", slo_objectives(scenario))
     player = Player(prepare(scenario), finder.objectives, counted)
-    found = _end_in_copy(player, finder.axis, finder.objectives, 1.06, 20.0, 0.05, 1)
+    found = _end_in_copy(player, finder.axis, finder.objectives, EndTimes(1.06), 20.0, 0.05, 1)
     assert found
     assert counted.requests >= 2 * (scenario.run.requests or 0)
 

@@ -328,10 +328,19 @@ def test_an_own_load_in_the_error_band_is_too_close_to_call() -> None:
 
 
 def test_large_errors_are_times_as_a_run_says_them() -> None:
-    ends = {"error": 1.18, "slower": 3.0, "faster": 14.0}
-    told = {"ends": ends, "unit": "requests/s", "whole_runs": ""}
-    start = "If iterations are 2.2 times slower than predicted: 3; 2.2 times faster: 14 requests/s."
+    ends = {"error": 1.25, "slower": 3.0, "faster": 14.0, "first_tokens": (0.8, 1.5)}
+    told = {"ends": ends, "unit": "requests/s", "whole_runs": "", "limits_ms": {"tpot": 40.0}}
+    start = "If iterations take 2.25 times as long as predicted: 3 requests/s; 0.44 times: 14."
     assert ends_text(told)[0] == start
+
+
+def test_the_ends_count_first_tokens_where_they_are_limited() -> None:
+    ends = {"error": 0.25, "slower": 3.0, "faster": None, "first_tokens": (0.8, 1.5)}
+    told = {"ends": ends, "unit": "requests/s", "whole_runs": "", "limits_ms": {"ttft": 40.0}}
+    assert ends_text(told)[0] == (
+        "If iterations take 1.25 times as long as predicted, and TTFT a further 1.50 times: "
+        "3 requests/s; 0.80 and 0.80 times: above what was tried."
+    )
 
 
 def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:

@@ -8,6 +8,7 @@ from statistics import NormalDist
 
 import pytest
 
+from sim.metrics.bands.end_times import TimeBand
 from sim.metrics.latency.intervals import wilson
 from sim.metrics.slo.objectives import Attained, Objective
 from sim.planning.load.probe import STABILITY, Probe
@@ -38,7 +39,7 @@ def probe(load: float, effective: float = 400.0, *, share: float | None = None) 
         state="stable",
         utilisation=0.8,
         figures={},
-        error=0.1,
+        band=TimeBand(0.1, 0.1),
     )
 
 

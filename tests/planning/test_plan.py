@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 import sim
 from reports.figures.charts import chart
 from sim import simulate
-from sim.band_runs import at_factor, end_factors
+from sim.band_runs import at_end
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
+from sim.metrics.bands.end_times import TimeBand
 from sim.metrics.bands.worth import worth
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.answers.plan import by_card
@@ -139,7 +140,7 @@ def test_the_screening_never_loses_the_winner(
 
 @cache
 def planned() -> FleetPlan:
-    asked = scenario(ttft="300ms", tpot="40ms")
+    asked = scenario(ttft="600ms", tpot="40ms")
     return choose(asked, question(asked, 60.0, top=2, gpus=GPUS[:2], sizes=(1, 2, 3)))
 
 
@@ -195,14 +196,17 @@ def test_the_bands_follow_from_the_error() -> None:
 
 def test_the_replicas_at_both_ends_are_those_that_hold_there() -> None:
     """By one run of each length, as the ends are decided."""
-    asked = scenario(ttft="300ms", tpot="40ms")
+    asked = scenario(ttft="600ms", tpot="40ms")
     found = planned()
     for each, band in zip(found.best, bands(found), strict=True):
         low, high = band.replicas
         assert high is not None
         own = asked.override(each.sized.layout.settings(asked))
-        for factor, replicas in zip(end_factors(band.error), (low, high), strict=True):
-            finder = Finder(at_factor(own, factor), "rate", found.objectives)
+        ends = each.sized.at_target.band
+        assert ends is not None
+        for end, replicas in zip(ends.ends, (low, high), strict=True):
+            limits = tuple(map(end.counted, found.objectives))
+            finder = Finder(at_end(own, end), "rate", limits)
             assert lasting(finder, found.question.target, replicas, most=1).holds
             fewer = replicas - 1
             if fewer >= (1 if replicas == low else each.sized.replicas):
@@ -327,10 +331,11 @@ def test_what_is_left_of_a_fleet_is_judged_at_the_end_of_the_band_that_could_dif
     monkeypatch: pytest.MonkeyPatch, slower: str, predicted: str, faster: str, word: str
 ) -> None:
     at = {1.25: slower, 1.0: predicted, 0.8: faster}
-    seen = lambda factor, *_: SimpleNamespace(outcome=LoadOutcome(at[factor]))  # noqa: E731
+    seen = lambda end, *_: SimpleNamespace(outcome=LoadOutcome(at[end.iterations]))  # noqa: E731
     monkeypatch.setattr(fleet_ends, "lasting", seen)
-    assert held_within_band(lambda factor: factor, 60.0, 2, 0.25).text == word  # type: ignore[arg-type, return-value]
-    assert held_within_band(lambda factor: factor, 60.0, 2, 0.0).text == predicted  # type: ignore[arg-type, return-value]
+    band = TimeBand(0.25, 0.25)
+    assert held_within_band(lambda end: end, 60.0, 2, band).text == word  # type: ignore[arg-type, return-value]
+    assert held_within_band(lambda end: end, 60.0, 2, None).text == predicted  # type: ignore[arg-type, return-value]
 
 
 def test_an_engine_of_nvidia_alone_is_not_started_on_amd() -> None:

@@ -138,7 +138,7 @@ def test_the_first_lines_of_a_plan_say_it_and_its_command_repeats_it(
 def test_the_band_of_a_plan_scales_the_trace_as_its_fleets_do(tmp_path: Path) -> None:
     # with slower iterations one replica holds it if copies are overlaid, not if time is shorter
     found = sim.plan(
-        traced(tmp_path, slo__attainment=0.9),
+        traced(tmp_path, slo__attainment=0.9, slo__ttft="90ms"),
         ["h100-sxm"],
         tensor_parallel=[1],
         rate=100,

@@ -12,7 +12,8 @@ from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
 from sim.cost.measured import ALIKE
 from sim.cost.measured_experts import fit_for
-from sim.metrics.bands.bands import LEAN, Question, Reach, reach, shares, with_longer
+from sim.metrics.bands.bands import LEAN, LEVELS, Question, Reach, reach, shares, with_longer
+from sim.metrics.bands.end_times import factors
 from sim.metrics.record.attribution import Attribution
 from sim.metrics.record.links import OpenLinks
 from sim.specs.experts import MixtureOfExperts
@@ -45,10 +46,11 @@ def error_band(
     (``throughput``, ``ttft`` and ``tpot`` alike) and of 50 % (``half``), and what each part of the
     band comes to alone (``parts``). The wider side of the band of token times counts on both.
     With ``links`` that are open, ``slower`` is how far they may be longer. ``basis`` says what was
-    compared, and on which GPU kernels were timed if on a relative; ``text`` also what follows."""
+    compared, and on which GPU kernels were timed if on a relative; ``text`` also what follows.
+    ``first_tokens`` has the factors by which TTFT may be off in all."""
     total = attribution.seconds
     if not total:
-        empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured"))
+        empty = dict.fromkeys(("throughput", "ttft", "tpot", "half", "measured", "first_tokens"))
         return {**empty, "parts": {}, "basis": "", "text": "Nothing was run."}
     usual = reach("mean_tpot_ms", at)
     widest = max(usual.ends("band90"))
@@ -76,6 +78,7 @@ def error_band(
         "ttft": error,
         "tpot": error,
         "half": half,
+        "first_tokens": _first_tokens(at, links),
         "measured": measured,
         "parts": parts,
         **({"slower": math.expm1(slower)} if slower > widest else {}),
@@ -84,6 +87,15 @@ def error_band(
         + f" {known:.0%} of the kernel time is in shapes that were measured{where}."
         + (AT_A_RATE if at.driven == "online" else ""),
     }
+
+
+def _first_tokens(at: Question, links: OpenLinks | None) -> dict[str, list[float]]:
+    """How far TTFT may be off in all, as factors from the lowest to the highest of each band."""
+    usual = reach("mean_ttft_ms", at)
+    found = {level: usual.ends(level) for level in reversed(LEVELS)}
+    down, up = found["band90"]
+    found["band90"] = down, with_longer({}, up, links)[1]
+    return {level: factors(*ends) for level, ends in found.items()}
 
 
 def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:

@@ -51,9 +51,9 @@ def verdict_trust(
     skipped: bool = False,
 ) -> dict[str, str] | None:
     """How sure the verdict of a run is (``word``), and that in a ``text``: whether its SLO is met
-    or, without one, whether its traffic is held. None where there is nothing to decide. The 90 %
-    band counts by the runs at its ``ends``, of a run that is too far from its limits to have such
-    not at all; the 50 % band by that of each limited percentile, or of the capacity. The text says
+    or, without one, whether its traffic is held. None where there is nothing to decide. The
+    bands of each limited percentile count, or of the capacity; the 90 % band also by the runs at
+    its ``ends``, which a run that is far from its limits does not have. The text says
     so where the bands are of other engines or GPUs alone (not ``compared``). Where the ends matter
     and were ``skipped`` nothing is sure."""
     if decision(verdict) is None:
@@ -62,8 +62,10 @@ def verdict_trust(
         met = bool(verdict["slo_met"])
         word = trust(
             decided=_decided(verdict),
-            at_band=DoubtKind.BAND not in verdict["slo_doubts"] and not skipped,
-            at_half=_same_at_half(verdict["limits"], figures, met=met),
+            at_band=DoubtKind.BAND not in verdict["slo_doubts"]
+            and not skipped
+            and _same_within(verdict["limits"], figures, "band90", met=met),
+            at_half=_same_within(verdict["limits"], figures, "band50", met=met),
         )
         return _said(verdict, word, compared=compared)
     state = verdict["state"]
@@ -118,16 +120,16 @@ def _said(verdict: Mapping[str, Any], word: str, *, compared: bool) -> dict[str,
     return {"word": word, "text": f"That {decision(verdict)} is {word}{limits}."}
 
 
-def _same_at_half(limits: Mapping[str, Any], figures: Figures, *, met: bool) -> bool:
-    """Whether the 50 % bands leave the limits as they are: all met, or one of them missed."""
+def _same_within(limits: Mapping[str, Any], figures: Figures, level: str, *, met: bool) -> bool:
+    """Whether the bands of a ``level`` leave the limits as they are: all met, or one missed."""
     sides = []
     for name, limit in limits.items():
         metric = name.partition("_")[0]
         found = figures.get(f"p{limit['percentile']:g}_{metric}_ms")
         if found is None:
             return False
-        low, high = found["band50"]
-        sides.append((low > limit["limit_ms"], high <= limit["limit_ms"]))
+        low, high = found[level]
+        sides.append((low > limit["limit_ms"], high is not None and high <= limit["limit_ms"]))
     return all(within for _, within in sides) if met else any(beyond for beyond, _ in sides)
 
 

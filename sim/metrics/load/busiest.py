@@ -81,12 +81,13 @@ def busiest(
 def _of_pool(
     part: PoolRun, costs: RequestCosts, rates: Floats, accepted: NDArray[np.void]
 ) -> BusiestReplica | None:
-    """The busiest replica of a pool, by its number there; each request comes at one of ``rates``."""
+    """The busiest replica of a pool, by its number there; each request has one of ``rates``."""
     count = part.pool.replicas
     at, known = _dealt(part, accepted)
     if not known.any():
         return None
-    used = np.bincount(at[known], (costs.seconds * rates)[known], count) * count
+    taken = (costs.seconds * rates)[known]
+    used: Floats = np.bincount(at[known], taken, count).astype(np.float64) * count
     first = _replica(part, int(used.argmax()), costs.full, accepted, at, used)
     if first.utilisation - 2 * first.error <= float(used.mean()):
         return first

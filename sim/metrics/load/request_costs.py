@@ -28,9 +28,7 @@ class RequestCosts(NamedTuple):
     seconds: Floats
 
 
-def request_costs(
-    part: PoolRun, accepted: NDArray[np.void], shares: Floats | None
-) -> RequestCosts:
+def request_costs(part: PoolRun, accepted: NDArray[np.void], shares: Floats | None) -> RequestCosts:
     """What a pool's full batches of all ``accepted`` requests take for each, if it is dealt them
     evenly. ``shares`` weighs them, 1 in sum; None: they are alike."""
     return _costs(part, accepted, _found(part, accepted), shares, part.ranks)

@@ -46,9 +46,13 @@ class Objective:
         """The name of the limit of ``metric``: ``ttft``, or ``ttft_p95`` if judged apart."""
         return metric if self.percentile is None else f"{metric}_p{self.percentile}"
 
-    def stretched(self, factor: float) -> Objective:
-        """The objective with limits that are ``factor`` times as long."""
-        limits = {name: factor * limit for name, limit in self.limits.items()}
+    def stretched(self, factor: float, metric: str | None = None) -> Objective:
+        """The objective with limits that are ``factor`` times as long: all, or that of one
+        ``metric``."""
+        limits = {
+            name: limit * (factor if metric in (None, name) else 1.0)
+            for name, limit in self.limits.items()
+        }
         return replace(self, limits=limits)
 
     @property

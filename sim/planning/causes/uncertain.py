@@ -12,9 +12,9 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from sim import catalog
-from sim.band_runs import end_factors
 from sim.errors import UsageError, did_you_mean
 from sim.metrics.bands.confidence import HOST_ERROR
+from sim.metrics.bands.end_times import TimeBand
 from sim.planning.load.loads import LoadAxis, Scale, check_copies
 from sim.planning.points.points import Settings
 from sim.scenario import Scenario
@@ -35,7 +35,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 fitted on the hardware at hand; a tenth for the blocks that an engine finds at start; what a
 forecast of traffic may be off by; a fifth for the links between GPUs, by which data sheets miss
 all-reduces of 2 MB (``sim.cost.communication``). Kernel times have the error band of the run
-itself, with the ends at which ``find`` asks again (``sim.band_runs.end_factors``)."""
+itself, with the ends at which ``find`` asks again (``sim.metrics.bands.end_times``)."""
 
 TITLES: Mapping[str, str] = {
     "kernel_time": "kernel times",
@@ -84,7 +84,8 @@ def uncertain(
                 f"--range: no input is called {name!r}{did_you_mean(name, TITLES)}; "
                 f"known: {', '.join(TITLES)}"
             )
-    known = {**RANGES, "kernel_time": end_factors(band), **ranges}
+    faster, slower = TimeBand(band, band).ends
+    known = {**RANGES, "kernel_time": (faster.iterations, slower.iterations), **ranges}
     found = [_factor(scenario, name, known[name]) for name in ("kernel_time", "host_time")]
     if scenario.kv_cache.num_gpu_blocks is None or "kv_blocks" in ranges:
         found.append(_factor(scenario, "kv_blocks", known["kv_blocks"]))

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from sim.band_runs import end_factors
-from sim.metrics.bands.bands import half_of
+from sim.metrics.bands.end_times import PREDICTED, EndTimes, TimeBand
 from sim.metrics.bands.trust import trust
 from sim.planning.fleet.sizing import FAR, Confirmed, FleetSearch, Sized, confirm, smallest_fleet
 from sim.planning.load.advance import PlanSteps, Simulated
@@ -48,18 +47,18 @@ class SlowerEnd:
 
 
 def slower_end(
-    at: Callable[[float], Finder], rate: float, replicas: int, error: float
+    at: Callable[[EndTimes], Finder], rate: float, replicas: int, band: TimeBand | None
 ) -> SlowerEnd:
-    """The slower end of that many replicas at ``rate``; ``at`` is the finder of the fleet with its
-    times multiplied by a factor."""
-    if not error:
+    """The slower end of that many replicas at ``rate``; ``at`` is the finder of the fleet at an end
+    of its ``band``."""
+    if band is None:
         return SlowerEnd()
-    end = lasting(at(end_factors(error)[1]), rate, replicas)
+    end = lasting(at(band.ends[1]), rate, replicas)
     at_half = end.holds and end.sure
     if not at_half:
-        near = lasting(at(1 + half_of(error)), rate, replicas)
+        near = lasting(at(band.half), rate, replicas)
         at_half = near.outcome == LoadOutcome.HOLDS
-    return SlowerEnd(error, end.holds, end.sure, at_half)
+    return SlowerEnd(band.error, end.holds, end.sure, at_half)
 
 
 @dataclass(frozen=True)
@@ -93,34 +92,34 @@ class WithinBand(NamedTuple):
 
 def fewest_if_faster(search: FleetSearch, sized: Sized) -> int:
     """The replicas that hold the target load if iterations are faster by the error band."""
-    error, mine, spare = sized.at_target.error, sized.replicas, sized.survive
+    band, mine, spare = sized.at_target.band, sized.replicas, sized.survive
     least, fewer = spare + 1, mine - 1
-    if not error or fewer < least:
+    if band is None or fewer < least:
         return mine
-    factor = end_factors(error)[0]
-    faster = search.of_layout(sized.layout, factor)
-    guess = min(fewer, max(least, math.ceil(mine * factor ** _power(sized))))
+    end = band.ends[0]
+    faster = search.of_layout(sized.layout, end)
+    guess = min(fewer, max(least, math.ceil(mine * end.iterations ** _power(sized))))
     return smallest_fleet(faster, search.question, least, guess, fewer, ENDS) or mine
 
 
 def if_slower(search: FleetSearch, sized: Sized) -> FleetEnds:
     """The effect of slower iterations on the size of a fleet, whose ``fewest`` are its own."""
-    error, mine, left = sized.at_target.error, sized.replicas, sized.replicas - sized.survive
-    if not error:
+    band, mine, left = sized.at_target.band, sized.replicas, sized.replicas - sized.survive
+    if band is None:
         return FleetEnds(mine, mine, sure=mine)
     at = cache(partial(search.of_layout, sized.layout))
-    slower, factor = slower_end(at, search.question.rate, left, error), end_factors(error)[1]
-    guess = int(mine * factor ** _power(sized))
-    most = smallest_fleet(at(factor), search.question, mine, guess, FAR * mine, ENDS)
+    slower, end = slower_end(at, search.question.rate, left, band), band.ends[1]
+    guess = int(mine * end.iterations ** _power(sized))
+    most = smallest_fleet(at(end), search.question, mine, guess, FAR * mine, ENDS)
     if slower.holds and slower.sure:
         return FleetEnds(mine, most, slower, mine)
     if most is None:
         return FleetEnds(mine, None, slower)
-    finder, rate = at(factor), search.question.rate
+    finder, rate = at(end), search.question.rate
 
     def is_sure(replicas: int) -> bool:
-        end = lasting(finder, rate, replicas - sized.survive)
-        return end.holds and end.sure
+        found = lasting(finder, rate, replicas - sized.survive)
+        return found.holds and found.sure
 
     return FleetEnds(mine, most, slower, _fewest_sure(is_sure, mine, most))
 
@@ -151,19 +150,19 @@ def without_one(search: FleetSearch, sized: Sized) -> WithinBand | None:
     left = sized.replicas - max(1, sized.survive)
     if not left:
         return None
-    at, error = partial(search.of_layout, sized.layout), sized.at_target.error or 0.0
-    return held_within_band(at, search.question.rate, left, error)
+    at = partial(search.of_layout, sized.layout)
+    return held_within_band(at, search.question.rate, left, sized.at_target.band)
 
 
 def held_within_band(
-    at: Callable[[float], Finder], rate: float, replicas: int, error: float
+    at: Callable[[EndTimes], Finder], rate: float, replicas: int, band: TimeBand | None
 ) -> WithinBand:
-    """Whether that many replicas hold ``rate``; ``at`` is the finder of the fleet with its times
-    multiplied by a factor."""
-    found = lasting(at(1.0), rate, replicas).outcome
-    if not error or found == LoadOutcome.OPEN:
+    """Whether that many replicas hold ``rate``; ``at`` is the finder of the fleet at an end of its
+    ``band``."""
+    found = lasting(at(PREDICTED), rate, replicas).outcome
+    if band is None or found == LoadOutcome.OPEN:
         return WithinBand(found, found)
-    end = end_factors(error)[found == LoadOutcome.HOLDS]
+    end = band.ends[found == LoadOutcome.HOLDS]
     same = lasting(at(end), rate, replicas).outcome == found
     return WithinBand(found if same else LoadOutcome.OPEN, found)
 

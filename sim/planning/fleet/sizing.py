@@ -13,8 +13,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from sim.band_runs import at_factor
+from sim.band_runs import at_end
 from sim.errors import InfersimError
+from sim.metrics.bands.end_times import PREDICTED, EndTimes
 from sim.metrics.slo.objectives import Objective
 from sim.metrics.states import Unserved
 from sim.planning.fleet.layouts import (
@@ -72,16 +73,16 @@ class FleetSearch:
     objectives: tuple[Objective, ...]
     simulated: Simulated | None = None
 
-    def finder(self, settings: Settings, factor: float | None = None) -> Finder:
-        """The finder of the fleet with ``settings``, its times multiplied by ``factor``, if any."""
+    def finder(self, settings: Settings, end: EndTimes = PREDICTED) -> Finder:
+        """The finder of the fleet with ``settings``, at an ``end`` of the band of its times."""
         own = self.scenario.override(settings)
-        asked = own if factor is None else at_factor(own, factor)
-        advance = Advance(None, self.simulated)
-        return Finder(asked, "rate", self.objectives, self.question.scale, advance)
+        asked = own if end == PREDICTED else at_end(own, end)
+        advance, limits = Advance(None, self.simulated), tuple(map(end.counted, self.objectives))
+        return Finder(asked, "rate", limits, self.question.scale, advance)
 
-    def of_layout(self, layout: Candidate, factor: float | None = None) -> Finder:
+    def of_layout(self, layout: Candidate, end: EndTimes = PREDICTED) -> Finder:
         """The finder of fleets of one layout."""
-        return self.finder(layout.settings(self.scenario), factor)
+        return self.finder(layout.settings(self.scenario), end)
 
 
 @dataclass(frozen=True)

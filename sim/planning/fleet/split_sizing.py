@@ -303,8 +303,8 @@ def _breaks(tried: Sequence[Tried], prompts: int, answers: int) -> str | None:
 def split_end(search: FleetSearch, found: SizedPair) -> SlowerEnd:
     """Whether the fleet holds the rate, without headroom, with slower iterations."""
     settings = found.pair.settings(search.scenario, found.prompts, found.answers)
-    replicas, error = found.prompts + found.answers, found.at_target.error or 0.0
-    return slower_end(partial(search.finder, settings), search.question.rate, replicas, error)
+    replicas, band = found.prompts + found.answers, found.at_target.band
+    return slower_end(partial(search.finder, settings), search.question.rate, replicas, band)
 
 
 def _not_even(screened: ScreenedPair, last: Tried) -> RejectedPair:

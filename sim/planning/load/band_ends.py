@@ -3,7 +3,8 @@
 Where nothing but iterations takes time, no run is needed for that: with all times ``f`` times as
 long, a load does what ``f`` times the load did at the predicted times, and every latency is ``f``
 times as long. So runs that are known say of ``f`` times their load whether it is within limits that
-are ``f`` times as tight. Elsewhere (users who think, sessions, curves by the clock) runs are made.
+are ``f`` times as tight, those of TTFT tighter still where first tokens are less sure. Elsewhere
+(users who think, sessions, curves by the clock) runs are made.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sim.metrics.bands.end_times import EndTimes
 from sim.planning.load.finder import Finder, Guess
 from sim.planning.load.loads import LoadAxis
 from sim.planning.load.probe import FEWEST, SEVERAL, Probe
@@ -35,12 +37,14 @@ FREE = ("poisson", "gamma", "constant")
 
 @dataclass(frozen=True)
 class Ends:
-    """The highest load if iterations are ``slower`` and ``faster`` by the share ``error``; 0 where
-    no load holds, None where nothing failed."""
+    """The highest load if iterations are ``slower`` and ``faster`` by the share ``error``, and
+    first tokens by the factors ``first_tokens`` (faster, slower) beyond that; 0 where no load
+    holds, None where nothing failed."""
 
     error: float
     slower: float | None
     faster: float | None
+    first_tokens: tuple[float, float] = (1.0, 1.0)
 
     def within(self, load: float, share: float) -> tuple[float, float]:
         """The loads between which the highest lies if it is ``load`` at the predicted times, and
@@ -84,13 +88,13 @@ def only_iterations_take_time(axis: LoadAxis) -> bool:
 
 
 def read_off(
-    finder: Finder, replicas: int, factor: float, known: Sequence[PlayedLoad], near: float
+    finder: Finder, replicas: int, end: EndTimes, known: Sequence[PlayedLoad], near: float
 ) -> float | None:
-    """The highest load with all times multiplied by ``factor``, from runs at the predicted times;
-    None where they do not say. Loads are tried until one lies within half of ``near`` of it."""
+    """The highest load at an ``end`` of the band, from runs at the predicted times; None where
+    they do not say. Loads are tried until one lies within half of ``near`` of it."""
     strains = {
-        each.probe.load: finder.at_times(
-            factor,
+        each.probe.load: finder.at_end(
+            end,
             each.probe.load,
             replicas,
             most=each.probe.runs,
@@ -103,10 +107,10 @@ def read_off(
 
     def strain(load: float) -> float:
         finder.advance.expect(FEWEST * stretch * finder.usual_length(load, replicas))
-        return finder.at_times(factor, load, replicas, most=SEVERAL, stretch=stretch).strain
+        return finder.at_end(end, load, replicas, most=SEVERAL, stretch=stretch).strain
 
     found = crossing(strains, strain, near)
-    return None if found is None else found / factor
+    return None if found is None else found / end.iterations
 
 
 def crossing(

@@ -11,9 +11,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from sim.band_runs import at_factor, end_factors
+from sim.band_runs import at_end
 from sim.copies import Workers, cores, result_of
 from sim.errors import InfeasibleError, UsageError
+from sim.metrics.bands.end_times import EndTimes
 from sim.metrics.bands.trust import Trust
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.slo.objectives import USUAL_SHARE, Objective, slo_objectives
@@ -169,8 +170,8 @@ def _found(
     )
 
 
-_Search = tuple[LoadAxis, tuple[Objective, ...], float, float, float, int]
-"""The arguments of ``_end``: load and objectives, the factor of all times, the load to begin with,
+_Search = tuple[LoadAxis, tuple[Objective, ...], EndTimes, float, float, int]
+"""The arguments of ``_end``: load and objectives, the end of the band, the load to begin with,
 the tolerance, and the most runs of a load."""
 
 
@@ -179,13 +180,14 @@ def _searches(finder: Finder, settled: Settled, tolerance: float) -> list[_Searc
     that say where the answer is ``crossing``, or without these as its own."""
     best = settled.best
     assert best is not None
-    if not best.error:
+    if best.band is None:
         return []
-    near, power = max(tolerance, best.error / 2), 1 + 1 / slope_at(best, _tried(finder, settled))
+    near = max(tolerance, best.band.error / 2)
+    power = 1 + 1 / slope_at(best, _tried(finder, settled))
     most = SEVERAL if settled.crossing is None else FEWEST
     return [
-        (finder.axis, finder.objectives, each, _middle(settled) / each**power, near, most)
-        for each in end_factors(best.error)
+        (finder.axis, finder.objectives, end, _middle(settled) / end.iterations**power, near, most)
+        for end in best.band.ends
     ]
 
 
@@ -208,14 +210,14 @@ def _end(
     counted: Simulated | None,
     axis: LoadAxis,
     objectives: Sequence[Objective],
-    factor: float,
+    end: EndTimes,
     guess: float,
     near: float,
     most: int,
 ) -> float | None:
-    """The highest load with all times multiplied by ``factor``, by simulation."""
-    advance = Advance(None, counted)
-    other = Finder(at_factor(axis.scenario, factor), axis.kind, objectives, axis.scale, advance)
+    """The highest load at an ``end`` of the band, by simulation."""
+    advance, limits = Advance(None, counted), tuple(map(end.counted, objectives))
+    other = Finder(at_end(axis.scenario, end), axis.kind, limits, axis.scale, advance)
     return looked_for(other, guess, near, most)
 
 
@@ -232,9 +234,9 @@ def _ends(
     best, found = settled.best, []
     assert best is not None
     for number, search in enumerate(searches):
-        _, _, factor, _, near, _ = search
+        _, _, end, _, near, _ = search
         replicas = finder.axis.scenario.replicas
-        read = (read_off(finder, replicas, factor, each, near) for each in known)
+        read = (read_off(finder, replicas, end, each, near) for each in known)
         load = next((each for each in read if each is not None), None)
         if load is None:
             counted = finder.advance.simulated
@@ -244,13 +246,14 @@ def _ends(
                 load *= best.load / _middle(settled)
                 load = float(round(load)) if finder.axis.whole else load
         found.append(load)
-    if not found or best.error is None:
+    if not found or best.band is None:
         return None
     faster, slower = found
     return Ends(
-        best.error,
+        best.band.error,
         slower if slower is None else min(slower, best.load),
         faster if faster is None else max(faster, best.load),
+        (best.band.ends[0].first_tokens, best.band.ends[1].first_tokens),
     )
 
 
@@ -349,12 +352,13 @@ def _not_even(finder: Finder, probe: Probe, replicas: int) -> InfeasibleError:
 def _refusal_trust(finder: Finder, probe: Probe, replicas: int) -> str:
     """How sure it is that the lowest load misses the SLO: whether it does so at the faster end of
     the error band too."""
-    if not probe.error or not probe.sure:
+    if probe.band is None or not probe.sure:
         return f"That is {Trust.GUESS}."
-    faster, axis = end_factors(probe.error)[0], finder.axis
-    scenario = at_factor(axis.scenario, faster)
-    other = Finder(scenario, axis.kind, finder.objectives, axis.scale).probe(probe.load, replicas)
-    band = f"iterations {many(probe.error)} faster, the end of their 90 % band"
+    faster, axis = probe.band.ends[0], finder.axis
+    limits = tuple(map(faster.counted, finder.objectives))
+    there = Finder(at_end(axis.scenario, faster), axis.kind, limits, axis.scale)
+    other = there.probe(probe.load, replicas)
+    band = f"iterations {many(probe.band.error)} faster, the end of their 90 % band"
     if other.holds:
         return f"That is {Trust.LIKELY} at most: with {band}, this load holds."
     return f"That is {Trust.SURE}: with {band}, it fails too."

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sim.copies import Workers
+from sim.metrics.bands.end_times import EndTimes
 from sim.metrics.load.long_enough import DOUBT
 from sim.metrics.slo.objectives import Objective
 from sim.planning.load.advance import Advance
@@ -123,10 +124,10 @@ class Finder:
         ``Prober.probe``, where several are played at a time."""
         self._prober.ahead(self.axis, load, replicas=replicas, **further)
 
-    def at_times(self, times: float, load: float, replicas: int, **further: Any) -> Probe:
-        """The probe of runs at ``load`` if all latencies are ``times`` as long; ``further`` are
-        arguments of ``Prober.probe``."""
-        found = self._prober.probe(self.axis, load, replicas=replicas, times=times, **further)
+    def at_end(self, end: EndTimes, load: float, replicas: int, **further: Any) -> Probe:
+        """The probe of runs at ``load`` if latencies are those at an ``end`` of the band;
+        ``further`` are arguments of ``Prober.probe``."""
+        found = self._prober.probe(self.axis, load, replicas=replicas, end=end, **further)
         return self._served(found, replicas)
 
     def _served(self, probe: Probe, replicas: int) -> Probe:

@@ -145,7 +145,7 @@ def run_of(player: Player, scenario: Scenario, number: int) -> ProbeRun:
 
 
 def _band(band: Mapping[str, Any]) -> dict[str, Any]:
-    """The error of times of iterations and its parts, with links as they are assumed: what the
-    other case would do is in the notes of a fleet."""
+    """The error of predicted times and its parts, with links as they are assumed: what the other
+    case would do is in the notes of a fleet."""
     parts = {name: each for name, each in band["parts"].items() if name != LINKS}
-    return {"throughput": band["throughput"], "parts": parts}
+    return {**{key: band[key] for key in ("throughput", "first_tokens")}, "parts": parts}

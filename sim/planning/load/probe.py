@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sim.copies import Workers, can_copy
+from sim.metrics.bands.end_times import PREDICTED, EndTimes, TimeBand
 from sim.metrics.fleet.rejection import Rejection, over_runs
 from sim.metrics.load.busiest import busiest_of
 from sim.metrics.load.long_enough import DOUBT, FULL, SURE
@@ -80,8 +81,8 @@ class Probe:
     ``objectives.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
     ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any. ``cut``:
     the SLO is missed, and by requests alone that ``run.horizon`` cut off, or kept from coming.
-    ``headroom`` is the growth in load up to the capacity as the runs have it, ``busiest`` the
-    replica that reaches it first where the router deals unevenly.
+    ``band`` is that of predicted times, ``headroom`` the growth in load up to the capacity as the
+    runs have it, ``busiest`` the replica that reaches it first where the router deals unevenly.
     """
 
     load: float
@@ -94,12 +95,17 @@ class Probe:
     state: State
     utilisation: float | None
     figures: dict[str, float | None]
-    error: float | None
+    band: TimeBand | None
     parts: Mapping[str, float] = field(default_factory=dict)
     rejection: Rejection | None = None
     cut: bool = False
     headroom: float | None = None
     busiest: Mapping[str, Any] | None = None
+
+    @property
+    def error(self) -> float | None:
+        """How far iterations may be off."""
+        return None if self.band is None else self.band.error
 
     @property
     def outcome(self) -> LoadOutcome:
@@ -197,12 +203,12 @@ class Prober:
         stretch: int = 1,
         length: int | None = None,
         whole: bool = False,
-        times: float = 1.0,
+        end: EndTimes = PREDICTED,
     ) -> Probe:
         """Whether ``load`` holds, decided by at most ``most`` runs, each ``stretch`` times as long
         as it has to be, or of ``length`` requests. Of a ``whole`` probe all of them are made: to
         stop at the first interval without doubt is to be wrong more often than it says. Latencies
-        count ``times`` as long as they were.
+        count as they would be at an ``end`` of the band.
 
         Without an SLO, whether the verdict calls it stable.
         """
@@ -210,7 +216,7 @@ class Prober:
         key = (load, replicas, scenario.run.requests)
         of_the_slo = bool(self.objectives) and self.objectives == tuple(slo_objectives(scenario))
         cut = scenario.run.horizon is not None and of_the_slo
-        objectives = [objective.stretched(1 / times) for objective in self.objectives]
+        objectives = [end.known(objective) for objective in self.objectives]
         played: list[ProbeRun] = []
         decided = False
         while True:
@@ -375,7 +381,7 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
         state=state,
         utilisation=utilisation,
         figures={key: _mean([each.figures[key] for each in played]) for key in played[0].figures},
-        error=_mean([each.band["throughput"] for each in played]),
+        band=TimeBand.of(played[0].band) if played[0].band["throughput"] else None,
         parts=played[0].band["parts"],
         rejection=over_runs([each.refused for each in played], requests),
         headroom=_mean([each["headroom"] for each in verdicts]),

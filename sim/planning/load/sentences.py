@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim.metrics.bands.end_times import FIRST_TOKEN
 from sim.metrics.bands.trust import Trust
 from sim.metrics.enough.needed_requests import MANY
 from sim.metrics.states import DoubtKind, State
@@ -18,7 +19,7 @@ from sim.planning.points.wording import (
     promise_name,
     share,
 )
-from sim.units import many, show_load, show_time
+from sim.units import show_load, show_time
 
 Document = Mapping[str, Any]
 """The answer of ``find``, as in its JSON."""
@@ -102,9 +103,14 @@ def ends_text(document: Document) -> list[str]:
     low = "above what was tried" if slower is None else show_load(slower, 3)
     low = "no load holds" if slower == 0 else low
     high = "above what was tried" if faster is None else show_load(faster, 3)
-    error = many(ends["error"])
+    shortest, longest = f"{1 / (1 + ends['error']):.2f}", f"{1 + ends['error']:.2f}"
+    if FIRST_TOKEN in document["limits_ms"]:
+        earliest, latest = ends["first_tokens"]
+        longest += f" times as long as predicted, and TTFT a further {latest:.2f}"
+        shortest += f" and {earliest:.2f}"
+    told = "" if FIRST_TOKEN in document["limits_ms"] else " as long as predicted"
     return [
-        f"If iterations are {error} slower than predicted: {low}; {error} faster: {high} {unit}.",
+        f"If iterations take {longest} times{told}: {low} {unit}; {shortest} times: {high}.",
         *filter(None, [document["whole_runs"]]),
     ]
 
