@@ -12,6 +12,10 @@ PLAUSIBLE, MUCH = 0.05, 1e12
 which on an operator has enough of it to say so."""
 
 
+HARDLY = "such a kernel is hardly what an engine takes"
+"""Words of a note on an operator of implausible time."""
+
+
 def implausible(d: Deployment, operators: Iterable[Operator]) -> Iterator[str]:
     """The operators that take too long for what they compute, each with a note: the kernel is
     hardly the one that the engine would take, or its timings are wrong."""
@@ -20,6 +24,6 @@ def implausible(d: Deployment, operators: Iterable[Operator]) -> Iterator[str]:
         reached = float(each.flops) / max(float(each.seconds), 1e-12) / peak
         if each.bound == "compute" and each.flops > MUCH and reached < PLAUSIBLE:
             yield (
-                f"{each.name} is predicted at {reached:.1%} of the GPU's arithmetic: such a kernel "
-                "is hardly what an engine takes. Measure it before you rely on it."
+                f"{each.name} is predicted at {reached:.1%} of the GPU's arithmetic: {HARDLY}. "
+                "Measure it before you rely on it."
             )

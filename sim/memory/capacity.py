@@ -119,11 +119,15 @@ class Capacity:
         """Requests of ``length`` tokens that fit at once, as engines print it."""
         return self.num_gpu_blocks / self.blocks_of(length)
 
-    def decoding(self, length: int) -> float:
-        """Requests of ``length`` tokens that fit at once when all of them decode: behind windows
-        these hold less than while their prompts are computed."""
+    def decoding_blocks(self, length: int) -> int:
+        """Blocks that a request of ``length`` tokens takes while it decodes: behind windows it
+        holds less than while its prompt is computed."""
         tokens = sum(each.number * each.most(length, 1) for each in self.groups)
-        return self.num_gpu_blocks / (tokens + self.state_blocks)
+        return tokens + self.state_blocks
+
+    def decoding(self, length: int) -> float:
+        """Requests of ``length`` tokens that fit at once when all of them decode."""
+        return self.num_gpu_blocks / self.decoding_blocks(length)
 
     def holds(self, length: int) -> bool:
         """Whether engines start with requests of up to ``length`` tokens."""

@@ -112,6 +112,7 @@ def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
         return "The engine was fitted to runs of your own", follows
     if releases:
         runs = f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared"
+        runs += _lacking(at)
         if where.release in releases:
             return runs, follows
         named = " and ".join(
@@ -119,7 +120,7 @@ def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
         )
         return f"{runs}, in {named}, not in {where.release or 'this one'}", follows
     if at.compared:
-        runs = f"Published runs of {where.engine} on {where.gpu} were compared"
+        runs = f"Published runs of {where.engine} on {where.gpu} were compared{_lacking(at)}"
         return f"{runs}, of other models or figures", follows
     lacks = [
         f"no run {words}"
@@ -132,6 +133,22 @@ def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
     like = f"Nothing like this was ever compared with a measurement ({', '.join(lacks)})"
     low, high = math.exp(-ninety[0]), math.exp(ninety[1])
     return f"{like}: expect {low:.1f} to {high:.1f} times the predicted times between tokens", ""
+
+
+def _lacking(at: Question) -> str:
+    """What the runs that were compared do not show: times to first token of this deployment, and
+    requests that come as they do here."""
+    here = [row for row in learnt().rows if row.place.engine == at.place.engine]
+    at_a_rate = any(", online" in row.kind for row in here if row.place.gpu == at.place.gpu)
+    lacks = [
+        words
+        for words, there in (
+            ("times to first token", bool(learnt().releases(at.place, "ttft"))),
+            ("requests that arrive at a rate", at_a_rate or at.driven != "online"),
+        )
+        if not there
+    ]
+    return f" (without {' or '.join(lacks)})" if lacks else ""
 
 
 def off_by(down: float, up: float) -> str:

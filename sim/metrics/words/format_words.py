@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sim.cost.plausible import HARDLY
 from sim.scenario import Scenario
 from sim.specs.gpu import GpuSpec
 from sim.specs.precision import PLAIN, WIDE_ACTIVATIONS, narrow_formats
@@ -31,9 +32,18 @@ def wide_note(scenario: Scenario, gpus: Iterable[GpuSpec]) -> str | None:
     )
 
 
+UNCOMPARED = (
+    "No pipeline was ever compared with a measured run: no band counts what that leaves open."
+)
+"""The note on a deployment with several stages."""
+
+MOVING_ALL = (COMPUTED_WIDE, HARDLY, UNCOMPARED)
+"""Words of the notes that may move all figures."""
+
+
 def leading(notes: Iterable[str]) -> list[str]:
     """The notes that stand in the first lines of an answer, since they may move all figures."""
-    return [note for note in notes if COMPUTED_WIDE in note]
+    return [note for note in notes if any(words in note for words in MOVING_ALL)]
 
 
 def formats(scenario: Scenario, varied: Iterable[str] = ()) -> str:

@@ -27,7 +27,7 @@ from sim.metrics.words.engine_notes import (
     untimed_note,
     whole_prompts_note,
 )
-from sim.metrics.words.format_words import wide_note
+from sim.metrics.words.format_words import UNCOMPARED, wide_note
 from sim.metrics.words.front_end_words import front_end_notes
 from sim.pools import PreparedPool
 from sim.scenario.sections.lengths import FixedLengths
@@ -85,6 +85,7 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(_whole_prompts(part) for part in run.parts),
         *dict.fromkeys(borrowed_note(part.pool) for part in run.parts),
         *dict.fromkeys(note for pool in run.pools for note in implausible_notes(pool)),
+        UNCOMPARED if any(_piped(pool) for pool in run.pools) and not run.observed else None,
         *dict.fromkeys(_in_step(part) for part in run.parts),
         _clients_in_step(run),
         *dict.fromkeys(_padded(part.pool) for part in run.parts),
@@ -97,6 +98,10 @@ def notes(run: RunRecord) -> list[str]:
         *dict.fromkeys(part.left_out for group in groups for part in (group.attention, group.mlp)),
     ]
     return [note for note in found if note]
+
+
+def _piped(pool: PreparedPool) -> bool:
+    return pool.deployment.layout.pipeline > 1
 
 
 def _in_step(part: PoolRun) -> str | None:

@@ -58,6 +58,7 @@ def findings(document: Document) -> Findings:
     first, breaks = document["with_answer"], document["breaks"]
     curves, attained = _curves(document), _attained(document)
     ends = Lines((breaks,), "", brief=True)
+    basis = Lines((f"How sure: {document['basis']}",) if document["basis"] else (), "", brief=True)
     lines = Lines(tuple(each for each in others if each not in (breaks, *first)), "")
     return answered(
         document,
@@ -65,7 +66,9 @@ def findings(document: Document) -> Findings:
         Headline(_tone(document), best, " ".join(first)),
         (
             Heading("summary", "Summary", (Cards(tuple(cards(document))),)),
-            Heading("curve", "Throughput and latency", (Drawings(curves), ends, lines, *attained)),
+            Heading(
+                "curve", "Throughput and latency", (Drawings(curves), ends, basis, lines, *attained)
+            ),
             Heading("probes", "Loads", (probes(document),)),
         ),
         (

@@ -93,8 +93,10 @@ def _in_a_line(d: Deployment, memory: Capacity, document: Document) -> Iterator[
     token = f"{show_bytes(d.kv_bytes_per_token())} a token"
     if memory.windowed and not memory.stages and d.drafter is None:
         context = document["context"]
-        whole = show_bytes(d.model.kv_bytes_of(context, d.kv_cache, d.layout))
-        token += f" in all windows, {whole} for a decoding request of {context:,}"
+        held = show_bytes(d.model.kv_bytes_of(context, d.kv_cache, d.layout))
+        taken = show_bytes(memory.decoding_blocks(context) * size * memory.kv_bytes_per_token)
+        token += f" in all windows, {held} for a decoding request of {context:,}"
+        token += f" ({taken} in whole blocks)"
     yield f"KV cache: {token}; {blocks}."
 
 

@@ -224,6 +224,7 @@ def _answered(found: FoundLoad) -> dict[str, Any]:
         "opening_left_out": opens_at_once(found.scenario, found.axis),
         "tolerance": {"asked": found.tolerance, "reached": reached},
         "error_band": found.best.error,
+        "basis": found.best.basis,
         "ends": None if found.ends is None else asdict(found.ends),
         "whole_runs": _whole_runs(found),
         "own": _own(found),

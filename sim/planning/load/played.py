@@ -148,4 +148,4 @@ def _band(band: Mapping[str, Any]) -> dict[str, Any]:
     """The error of predicted times and its parts, with links as they are assumed: what the other
     case would do is in the notes of a fleet."""
     parts = {name: each for name, each in band["parts"].items() if name != LINKS}
-    return {**{key: band[key] for key in ("throughput", "first_tokens")}, "parts": parts}
+    return {**{key: band[key] for key in ("throughput", "first_tokens", "basis")}, "parts": parts}

@@ -81,8 +81,9 @@ class Probe:
     ``objectives.REJECTED``. ``figures`` are means over the runs, keys as in ``summary.json``, and
     ``SHOWN``. ``rejection`` has the requests that no replica accepts, None without any. ``cut``:
     the SLO is missed, and by requests alone that ``run.horizon`` cut off, or kept from coming.
-    ``band`` is that of predicted times, ``headroom`` the growth in load up to the capacity as the
-    runs have it, ``busiest`` the replica that reaches it first where the router deals unevenly.
+    ``band`` is that of predicted times, ``basis`` says which runs it rests on. ``headroom`` is the
+    growth in load up to the capacity as the runs have it, ``busiest`` the replica that reaches it
+    first where the router deals unevenly.
     """
 
     load: float
@@ -97,6 +98,7 @@ class Probe:
     figures: dict[str, float | None]
     band: TimeBand | None
     parts: Mapping[str, float] = field(default_factory=dict)
+    basis: str = ""
     rejection: Rejection | None = None
     cut: bool = False
     headroom: float | None = None
@@ -383,6 +385,7 @@ def _concluded(load: float, attained: tuple[Attained, ...], played: Sequence[Pro
         figures={key: _mean([each.figures[key] for each in played]) for key in played[0].figures},
         band=TimeBand.of(played[0].band) if played[0].band["throughput"] else None,
         parts=played[0].band["parts"],
+        basis=played[0].band["basis"],
         rejection=over_runs([each.refused for each in played], requests),
         headroom=_mean([each["headroom"] for each in verdicts]),
         busiest=busiest_of(verdicts),
