@@ -157,10 +157,17 @@ def test_throughput_that_arrivals_do_not_set_is_that_of_full_batches() -> None:
     [
         ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 4}, "of llama-3.1-70b on h100-sxm"),
         ({}, "in release 0.11.1, not in 0.33"),
-        ({"engine": "vllm@0.11.1"}, "under vllm were compared: expect real times"),
+        (
+            {"engine": "vllm@0.11.1"},
+            "under vllm were compared (without times to first token or requests that arrive at a "
+            "rate): expect real times",
+        ),
         ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 2}, "and a release not stated"),
-        ({"engine": "vllm@0.18", "model": "qwen3-8b"}, "were compared, of other models"),
-        ({"engine": "sglang"}, "were compared, of other models"),
+        (
+            {"engine": "vllm@0.18", "model": "qwen3-8b"},
+            "were compared (without requests that arrive at a rate), of other models",
+        ),
+        ({"engine": "sglang"}, "(without requests that arrive at a rate), of other models"),
         ({"fleet.0.gpu": "l4"}, "ever compared with a measurement (no run on l4)"),
         ({"fleet.0.gpu": "mi300x"}, "(no run on mi300x)"),
         ({"engine": "sglang", "fleet.0.gpu": "l40s"}, "on l40s, where runs of tensorrt-llm were)"),
@@ -175,7 +182,7 @@ def test_a_band_says_which_runs_it_rests_on(changes: dict[str, str], words: str)
     assert bands is not None
     assert words in own["text"]
     new = own["text"].startswith("Nothing like this was ever compared")
-    assert ("(no run" in words or "where" in words) == new
+    assert ("(no run" in words or ", where" in words) == new
     assert ("times the predicted times between tokens" in own["text"]) == new
     assert bands["text"].startswith("As runs of other engines and GPUs were off") == new
 

@@ -239,3 +239,32 @@ def test_a_regular_run_is_not_cut() -> None:
         }
     )
     assert sim.simulate(quiet).summary["infersim"]["requests"]["warmup"] == 0
+
+
+def test_newcomers_that_wait_for_the_next_plan_do_not_lower_the_capacity() -> None:
+    """vLLM plans one iteration ahead, so that a request that comes waits while a planned one runs:
+    no sign of full batches. At a fifth of the load the capacity is that which an overload shows."""
+
+    def run(rate: float, requests: int) -> sim.Result:
+        return sim.simulate(
+            {
+                "model": "llama-3.1-8b",
+                "fleet": {"gpu": "h100-sxm"},
+                "engine": "vllm",
+                "scheduler": {"max_num_seqs": 64},
+                "workload": {
+                    "arrivals": {"kind": "poisson", "rate": rate},
+                    "prompt_tokens": {"kind": "fixed", "value": 500},
+                    "output_tokens": {"kind": "uniform", "low": 20, "high": 180},
+                },
+                "run": {"requests": requests},
+            }
+        )
+
+    full = run(100.0, 3000)
+    served = full.requests.finish_s.between(8.0, 28.0).sum() / 20.0
+    calm = run(served / 5, 500)
+    assert calm.summary["infersim"]["verdict"]["state"] == "stable"
+    for each, rate in ((calm, served / 5), (full, 100.0)):
+        capacity = rate / each.summary["infersim"]["verdict"]["utilisation"]
+        assert capacity == pytest.approx(served, rel=0.05)

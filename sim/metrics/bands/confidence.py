@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sim.catalog.spreads import UNSTATED, learnt
+from sim.catalog.spreads import UNSTATED, ComparedFigures, learnt
 from sim.catalog.whole_runs import whole_run_errors
 from sim.cost import Deployment
 from sim.cost.latent_kernels import DEFAULTS
@@ -112,7 +112,8 @@ def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
         return "The engine was fitted to runs of your own", follows
     if releases:
         runs = f"Published runs of {where.model} on {where.gpu} under {where.engine} were compared"
-        runs += _lacking(at)
+        same = [row for row in known.rows if row.place.deployment == where.deployment]
+        runs += _lacking(at, same)
         if where.release in releases:
             return runs, follows
         named = " and ".join(
@@ -120,7 +121,9 @@ def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
         )
         return f"{runs}, in {named}, not in {where.release or 'this one'}", follows
     if at.compared:
-        runs = f"Published runs of {where.engine} on {where.gpu} were compared{_lacking(at)}"
+        here = [r for r in known.rows if (r.place.engine, r.place.gpu) == (where.engine, where.gpu)]
+        runs = f"Published runs of {where.engine} on {where.gpu} were compared"
+        runs += _lacking(at, here)
         return f"{runs}, of other models or figures", follows
     lacks = [
         f"no run {words}"
@@ -135,16 +138,18 @@ def _compared(usual: Reach, slower: float, at: Question) -> tuple[str, str]:
     return f"{like}: expect {low:.1f} to {high:.1f} times the predicted times between tokens", ""
 
 
-def _lacking(at: Question) -> str:
-    """What the runs that were compared do not show: times to first token of this deployment, and
-    requests that come as they do here."""
-    here = [row for row in learnt().rows if row.place.engine == at.place.engine]
-    at_a_rate = any(", online" in row.kind for row in here if row.place.gpu == at.place.gpu)
+def _lacking(at: Question, rows: Iterable[ComparedFigures]) -> str:
+    """What ``rows`` that were compared do not show: times to first token, and requests that come as
+    they do here."""
+    kinds = [row.kind for row in rows]
     lacks = [
         words
         for words, there in (
-            ("times to first token", bool(learnt().releases(at.place, "ttft"))),
-            ("requests that arrive at a rate", at_a_rate or at.driven != "online"),
+            ("times to first token", any(kind.startswith("ttft") for kind in kinds)),
+            (
+                "requests that arrive at a rate",
+                at.driven != "online" or any(", online" in kind for kind in kinds),
+            ),
         )
         if not there
     ]

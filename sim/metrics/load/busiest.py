@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics.load.full_batch import FullBatch
-from sim.metrics.load.request_costs import RequestCosts, replica_costs
+from sim.metrics.load.request_costs import Reached, RequestCosts, replica_costs
 from sim.metrics.record.pools import PoolRun
 
 Floats = NDArray[np.float64]
@@ -59,6 +59,7 @@ def busiest(
     accepted: NDArray[np.void],
     shares: Floats | None,
     rate: float,
+    reached: Reached,
 ) -> BusiestReplica | None:
     """The busiest replica of a run to which ``rate`` accepted requests come per second.
 
@@ -70,7 +71,7 @@ def busiest(
     found, before = [], 0
     for part, costs in zip(parts, served, strict=True):
         if part.pool.replicas > 1 and part.held is None:
-            one = _of_pool(part, costs, weights * rate, accepted)
+            one = _of_pool(part, costs, weights * rate, accepted, reached)
             if one is not None:
                 numbered = tuple((before + place, used) for place, used in one.shares)
                 found.append(one._replace(replica=before + one.replica, shares=numbered))
@@ -79,7 +80,11 @@ def busiest(
 
 
 def _of_pool(
-    part: PoolRun, costs: RequestCosts, rates: Floats, accepted: NDArray[np.void]
+    part: PoolRun,
+    costs: RequestCosts,
+    rates: Floats,
+    accepted: NDArray[np.void],
+    reached: Reached,
 ) -> BusiestReplica | None:
     """The busiest replica of a pool, by its number there; each request has one of ``rates``."""
     count = part.pool.replicas
@@ -92,21 +97,26 @@ def _of_pool(
     if first.utilisation - 2 * first.error <= float(used.mean()):
         return first
     fullest = [place for place in np.argsort(-used)[:LOOKED_AT].tolist() if used[place] > 0]
-    alone = [_alone(part, place, rates, accepted, at) for place in fullest]
+    alone = [_alone(part, place, rates, accepted, at, reached) for place in fullest]
     used[fullest] = [taken for _, taken in alone]
     place = max(range(len(fullest)), key=lambda each: alone[each][1])
     return _replica(part, fullest[place], alone[place][0], accepted, at, used)
 
 
 def _alone(
-    part: PoolRun, place: int, rates: Floats, accepted: NDArray[np.void], at: NDArray[np.int64]
+    part: PoolRun,
+    place: int,
+    rates: Floats,
+    accepted: NDArray[np.void],
+    at: NDArray[np.int64],
+    reached: Reached,
 ) -> tuple[FullBatch, float]:
     """The full batch of the requests that a replica was sent, which may be unlike those of the
     others, and the share of its own capacity that they take."""
     settings, mine = part.pool.settings, at == place
     start = settings.numbers.start + place * settings.engines.step
     own = range(start, start + settings.engines.step)
-    full, seconds = replica_costs(part, accepted, mine, rates / rates.sum(), own)
+    full, seconds = replica_costs(part, accepted, mine, rates / rates.sum(), own, reached)
     return full, float(seconds @ rates[mine])
 
 

@@ -6,6 +6,7 @@ than that while requests were left waiting. Times in seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from sim.growth.leaps import Leaps
 from sim.metrics.load.full_batch import FullBatch, full_batch
 from sim.metrics.record.blocks import blocks
 from sim.metrics.record.pools import PoolRun
+from sim.schedulers.ahead import Ahead
 
 Floats = NDArray[np.float64]
 
@@ -28,10 +30,16 @@ class RequestCosts(NamedTuple):
     seconds: Floats
 
 
-def request_costs(part: PoolRun, accepted: NDArray[np.void], shares: Floats | None) -> RequestCosts:
+Reached = Callable[[NDArray[np.void]], Floats]
+"""When requests, by their rows, came to the queue (s)."""
+
+
+def request_costs(
+    part: PoolRun, accepted: NDArray[np.void], shares: Floats | None, reached: Reached
+) -> RequestCosts:
     """What a pool's full batches of all ``accepted`` requests take for each, if it is dealt them
     evenly. ``shares`` weighs them, 1 in sum; None: they are alike."""
-    return _costs(part, accepted, _found(part, accepted), shares, part.ranks)
+    return _costs(part, accepted, _found(part, accepted), shares, part.ranks, reached)
 
 
 def replica_costs(
@@ -40,6 +48,7 @@ def replica_costs(
     mine: NDArray[np.bool_],
     shares: Floats | None,
     numbers: range,
+    reached: Reached,
 ) -> RequestCosts:
     """The same of one replica of the pool, whose ranks have the ``numbers``: its full batches hold
     those of the requests that are ``mine``, and its own plans say how long they took."""
@@ -53,7 +62,7 @@ def replica_costs(
         alone=True,
     )
     ranks = part.ranks / part.pool.replicas
-    return _costs(alone, own, _found(part, accepted)[mine], weights, ranks)
+    return _costs(alone, own, _found(part, accepted)[mine], weights, ranks, reached)
 
 
 def _found(part: PoolRun, accepted: NDArray[np.void]) -> NDArray[np.int64]:
@@ -72,6 +81,7 @@ def _costs(
     found: NDArray[np.int64],
     shares: Floats | None,
     ranks: float,
+    reached: Reached,
 ) -> RequestCosts:
     prompts, outputs = accepted["prompt_tokens"], accepted["output_tokens"]
     match part.pool.settings.role:
@@ -80,19 +90,19 @@ def _costs(
         case "decode":
             found = prompts - 1
     full = full_batch(part.pool, prompts, outputs, found, shares)
-    return RequestCosts(full, full.costs * _slowness(part, full, accepted) / ranks)
+    return RequestCosts(full, full.costs * _slowness(part, full, accepted, reached) / ranks)
 
 
-def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> float:
+def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void], reached: Reached) -> float:
     """How much longer requests take than predicted for full batches, as far as the run shows it.
 
-    While requests are left waiting, the batch is as full as it gets. What it does then, at the
+    While plans leave requests waiting, the batch is as full as it gets. What it does then, at the
     times of ``full``, is compared with the time it takes: memory too small for any newcomer, and
     prompts prefilled again, make it slower. 1 for batches served as a whole, which are timed
     exactly.
     """
     plans, prefilled = run.plans, int(run.plans["prefill_tokens"].sum())
-    behind = plans["waiting"] > 0
+    behind = plans["waiting"] > _newcomers(run, reached)
     if not (behind.any() and prefilled and full.token + full.prompt):
         return 1.0
     begun = ~np.isnan(accepted["scheduled"]) & run.serves(accepted)
@@ -105,3 +115,24 @@ def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void]) -> floa
     done = full.token * decoded + full.prompt * useful * prompts
     took = float((plans["end"][behind] - plans["start"][behind]).sum())
     return 1.0 + (took - done) / float(full.costs[begun].sum())
+
+
+def _newcomers(run: PoolRun, reached: Reached) -> NDArray[np.int64] | int:
+    """Of each plan those of the requests that wait which came after it was made: of policies that
+    plan one iteration ahead all that came while the iteration before it ran."""
+    if not issubclass(run.pool.policy, Ahead) or run.pool.settings.role == "decode":
+        return 0
+    plans, requests = run.plans, run.requests
+    start, at = plans["start"], plans["replica"].astype(np.float64)
+    apart = float(start.max(initial=0.0)) + 1.0  # so that times of replicas do not overlap
+    times = reached(requests)
+    known = (requests["replica"] >= 0) & (times < apart)
+    came = np.sort(requests["replica"][known] * apart + times[known])
+    order = np.lexsort((start, at))
+    numbers, begun = at[order], (at * apart + start)[order]
+    before = np.searchsorted(came, begun, side="right")
+    first = np.searchsorted(came, numbers * apart)  # of each replica: nothing came before it
+    previous = np.where(np.diff(numbers, prepend=-1.0) == 0, np.roll(before, 1), first)
+    newcomers = np.empty(len(order), dtype=np.int64)
+    newcomers[order] = before - previous
+    return newcomers

@@ -77,7 +77,7 @@ def load(run: RunRecord) -> Load:
     arrived = accepted["arrival"]
     span = float(arrived[-1] - arrived[0])
     shares, expected = usual_shares(run), usual(run)
-    served = [request_costs(part, accepted, shares) for part in run.parts]
+    served = [request_costs(part, accepted, shares, run.reached) for part in run.parts]
     costs, limiting = _of_fleet(run.parts, [own for _, own in served])
     law = run.scenario.workload.arrivals
     sessions, session_error = per_session(run) or (1.0, 0.0)
@@ -115,7 +115,7 @@ def load(run: RunRecord) -> Load:
         ),
         busiest=None
         if run.scenario.failures or run.scenario.steering  # others serve for those that are out
-        else busiest(run.parts, served, accepted, shares, rate),
+        else busiest(run.parts, served, accepted, shares, rate, run.reached),
         remembered=0.0 if expected is None else rate * expected.duration,
         law=law,
     )

@@ -58,7 +58,8 @@ def findings(document: Document) -> Findings:
     first, breaks = document["with_answer"], document["breaks"]
     curves, attained = _curves(document), _attained(document)
     ends = Lines((breaks,), "", brief=True)
-    basis = Lines((f"How sure: {document['basis']}",) if document["basis"] else (), "", brief=True)
+    told = document.get("basis")  # which results of before lack
+    basis = Lines((f"How sure: {told}",) if told else (), "", brief=True)
     lines = Lines(tuple(each for each in others if each not in (breaks, *first)), "")
     return answered(
         document,
