@@ -159,15 +159,14 @@ def test_throughput_that_arrivals_do_not_set_is_that_of_full_batches() -> None:
         ({}, "in release 0.11.1, not in 0.33"),
         (
             {"engine": "vllm@0.11.1"},
-            "under vllm were compared (without times to first token or requests that arrive at a "
-            "rate): expect real times",
+            "under vllm were compared (no TTFT, none at a rate): expect real times",
         ),
         ({"model": "llama-3.1-70b", "fleet.0.tensor_parallel": 2}, "and a release not stated"),
         (
             {"engine": "vllm@0.18", "model": "qwen3-8b"},
-            "were compared (without requests that arrive at a rate), of other models",
+            "were compared (none at a rate), of other models",
         ),
-        ({"engine": "sglang"}, "(without requests that arrive at a rate), of other models"),
+        ({"engine": "sglang"}, "(none at a rate), of other models"),
         ({"fleet.0.gpu": "l4"}, "ever compared with a measurement (no run on l4)"),
         ({"fleet.0.gpu": "mi300x"}, "(no run on mi300x)"),
         ({"engine": "sglang", "fleet.0.gpu": "l40s"}, "on l40s, where runs of tensorrt-llm were)"),

@@ -203,7 +203,8 @@ def test_one_limit_missed_for_sure_decides_whatever_another_does() -> None:
     kept = replace(missed, share=1.0, low=0.96, high=1.0)
     unknown = dict.fromkeys(("utilisation", "utilisation_error", "headroom"))
     verdict = {**unknown, "state": "stable"}
-    run = ProbeRun({}, verdict, 100, {"throughput": 0.1, "parts": {}}, None, (), False)
+    band = {"throughput": 0.1, "parts": {}, "basis": ""}
+    run = ProbeRun({}, verdict, 100, band, None, (), False)
     outcomes = [
         _concluded(5.0, (doubtful, other), [run]).outcome for other in (missed, kept, doubtful)
     ]

@@ -145,15 +145,15 @@ def _lacking(at: Question, rows: Iterable[ComparedFigures]) -> str:
     lacks = [
         words
         for words, there in (
-            ("times to first token", any(kind.startswith("ttft") for kind in kinds)),
+            ("no TTFT", any(kind.startswith("ttft") for kind in kinds)),
             (
-                "requests that arrive at a rate",
+                "none at a rate",
                 at.driven != "online" or any(", online" in kind for kind in kinds),
             ),
         )
         if not there
     ]
-    return f" (without {' or '.join(lacks)})" if lacks else ""
+    return f" ({', '.join(lacks)})" if lacks else ""
 
 
 def off_by(down: float, up: float) -> str:

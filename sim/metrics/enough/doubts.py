@@ -214,14 +214,16 @@ def missed_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> bool:
 
 def doubts_at_ends(verdict: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, Any]:
     """The doubt of an SLO that the ends of the error band (``sim.band_runs``) leave open: the band,
-    perhaps with chance at an end of it, or an end that met it so far in a run too short to tell."""
+    perhaps with chance at an end of it, or an end that met it so far in a run too short to tell,
+    unless the requests at the predicted times miss it beyond doubt."""
     doubts = verdict["slo_doubts"]
+    missed = not doubts and not verdict["slo_met"]
     short = [
         end
         for end in (ends[name]["verdict"] for name in ("slower", "faster"))
         if end["slo_met"] and DoubtKind.LENGTH in end["slo_doubts"]
     ]
-    if short:
+    if short and not missed:
         wanted = [each["requests_to_decide"] for each in (*short, verdict)]
         wanted.append(verdict["requests_to_settle"])
         most = max((count for count in wanted if count is not None), default=None)
