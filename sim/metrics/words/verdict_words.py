@@ -153,9 +153,8 @@ def _under_load(run: RunRecord, verdict: FleetVerdict, found: Load) -> str:
     taken, between = _shares(run, verdict, found)
     match why:
         case Why.PILED_UP:
-            served = f"{show_number(found.rate / verdict.most)} can be served"
-            evenly = f" as they are dealt, {show_number(found.rate / share)} if evenly"
-            served += f" ({share:.0%} of the capacity)" if one is None else evenly
+            dealt = " as they are dealt" if one else f" ({share:.0%} of the capacity)"
+            served = f"{show_number(found.rate / verdict.most)} can be served{dealt}"
             return (
                 f"{'' if one is None else f'{_busiest(one)}; '}"
                 f"{show_number(found.rate)} requests/s arrive{_when(run, None)}, {served}; "
