@@ -22,7 +22,7 @@ from sim.errors import InfeasibleError, UsageError
 from sim.metrics.bands.worth import worth
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.answers.plan import by_card
-from sim.planning.answers.plan_drawings import cost_and_latency, growth
+from sim.planning.answers.plan_drawings import cost_and_latency, growth, replicas_at
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, choose
@@ -998,6 +998,17 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
         ["l4", "none in fp8: TTFT missed", "-", "-", "-", "-", "-", "-"],
         ["l40s", "none in fp8: more expensive", "from 2,190", "-", "-", "-", "-", "-"],
     ]
+
+
+@pytest.mark.parametrize(("survive", "replicas"), [(0, 2), (1, 3), (2, 4)])
+def test_twice_the_load_is_held_without_the_replicas_that_may_fail(
+    survive: int, replicas: int
+) -> None:
+    """A replica holds 9.18 requests/s: twice 5, 12 with headroom, take two, and 10 take two that
+    are left."""
+    fleet = {"rate_of_a_replica": 9.18}
+    asked = {"rate": 5.0, "target": 6.0, "survive": {"replicas": survive}}
+    assert replicas_at(asked, fleet, 2) == replicas
 
 
 @pytest.mark.parametrize(("cards", "left"), [(7, ""), (8, "(10 of 11)")])

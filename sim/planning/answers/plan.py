@@ -32,6 +32,7 @@ from sim.planning.answers.plan_drawings import (
     costs,
     fronts,
     growths,
+    replicas_at,
     speeds,
 )
 from sim.planning.fleet.launch import TITLES
@@ -199,14 +200,13 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
             *slo_latencies(each),
             text(each["trust"]),
             text(each["one_down"] or "none left"),
-            text(_twice(each, document["target"])),
+            text(_twice(document, each)),
         )
 
 
-def _twice(fleet: Mapping[str, Any], target: float) -> str:
-    """The replicas, by the GPUs of each, that twice the ``target`` load takes if each of them holds
-    as much as one of this ``fleet``."""
-    replicas = math.ceil(2 * target / fleet["rate_of_a_replica"])
+def _twice(document: Document, fleet: Mapping[str, Any]) -> str:
+    """The replicas, by the GPUs of each, that twice the load is estimated to take."""
+    replicas = replicas_at(document, fleet, 2)
     return f"~{replicas:,} x {fleet['gpus'] // fleet['replicas']}"
 
 

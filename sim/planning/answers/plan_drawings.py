@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -113,6 +114,16 @@ def _steps(
         loads.append(min(max(held, rate), GROWTH * rate))
         replicas.append(n)
     return tuple(loads), tuple(replicas)
+
+
+def replicas_at(document: Document, fleet: Mapping[str, Any], times: float) -> int:
+    """The estimated replicas like those of ``fleet`` that hold so many ``times`` the load with its
+    headroom and, without as many as the plan is to survive, the load itself."""
+    each, spare = fleet["rate_of_a_replica"], document["survive"]["replicas"]
+    whole, left = (
+        math.ceil(round(times * document[load] / each, 9)) for load in ("target", "rate")
+    )
+    return max(whole, left + spare)
 
 
 MOST_LINES = 5
