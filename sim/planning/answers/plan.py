@@ -125,8 +125,10 @@ def by_card(document: Document) -> Table:
         Column("At 2x", False, "twice_the_load"),
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
-    loaded = f"latencies under {load_text(document['target'])} with headroom"
-    caption = f"By card and format: {loaded}, else at {wanted(document)}"
+    caption = (
+        f"By card and format: latencies under {load_text(document['target'])}, the load with its "
+        f"headroom; how sure it is to hold {wanted(document)}"
+    )
     return Table("cards", caption, columns, tuple(rows), most=CARDS)
 
 
