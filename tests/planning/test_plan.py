@@ -17,6 +17,7 @@ import sim
 from reports.figures.charts import chart
 from sim import simulate
 from sim.band_runs import at_factor, end_factors
+from sim.catalog import gpu, names
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.bands.worth import worth
@@ -34,7 +35,7 @@ from sim.planning.fleet.fleet_ends import (
     if_slower,
 )
 from sim.planning.fleet.launch import launch_commands
-from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
+from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, cards, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import _rate_of_a_replica, document
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized
@@ -477,6 +478,14 @@ def test_what_is_said_of_a_gpu_is_not_said_of_another() -> None:
     own, other = (asked.override(Candidate(gpu, 2, None).settings(asked)) for gpu in GPUS[:2])
     assert (own.only_pool.link, own.only_pool.power_limit) == (asked.only_pool.link, 500)
     assert (other.only_pool.link, other.only_pool.power_limit) == (None, None)
+
+
+def test_all_gpus_are_those_of_the_catalogue_that_have_a_price() -> None:
+    found = cards(quick(), ["all"])
+    assert {"h100-sxm", "mi300x", "l4"} <= set(found)
+    assert {name for name in names("gpus") if gpu(name).price is None}.isdisjoint(found)
+    assert {each.gpu for each in layouts(quick(), ["all"], [1], [])} == set(found)
+    assert cards(quick(), ["l4", "a10"]) == ["l4", "a10"]  # without a price, but named
 
 
 def test_a_price_of_one_gpu_is_not_that_of_another() -> None:
