@@ -62,7 +62,8 @@ def fleet_costs(document: Document) -> BarChart:
     for fleet in document["fleets"]:
         name = f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}"
         usd, ends = fleet["usd_per_hour"], fleet["error_band"]["usd_per_hour"]
-        low, high = min(ends[0], usd), None if ends[1] is None else max(ends[1], usd)
+        low = usd if ends[0] is None else min(ends[0], usd)
+        high = None if ends[1] is None else max(ends[1], usd)
         most = "not known" if high is None else f"${high:,.2f}"
         text = f"{name}: ${usd:,.2f}/h (from ${low:,.2f} to {most})"
         tone = "others" if bars else "first"
