@@ -76,7 +76,7 @@ def recommended(document: Document) -> Recommended:
     best, sure = document["fleets"][0], document["ranking"]["sure"]
     if best["error_band"]["trust"] == Trust.SURE or sure is None:
         return Recommended(best, best["replicas"])
-    (fleet,) = (each for each in document["fleets"] if each["rank"] == sure["rank"])
+    fleet = next(each for each in document["fleets"] if each["rank"] == sure["rank"])
     return Recommended(fleet, sure["replicas"])
 
 
@@ -88,7 +88,7 @@ def wanted(document: Document) -> str:
 
 def _further(document: Document, found: Recommended) -> Iterator[str]:
     """The cost of a month at twice the load, estimated, and with a replica to spare."""
-    (sized,) = (each for each in document["sized"] if each["layout"] == found.fleet["layout"])
+    sized = next(each for each in document["sized"] if each["layout"] == found.fleet["layout"])
     more = found.replicas / sized["replicas"]  # than hold it at the predicted times
     twice = max(found.replicas, math.ceil(round(more * replicas_at(document, sized, 2), 9)))
     yield (f"At twice the load about {found.month(document, twice)} ({counted(twice, 'replica')}).")
