@@ -151,7 +151,8 @@ def plan(
     prices: Prices = None,
     jobs: int = -1,
 ) -> Answer:
-    """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``.
+    """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``;
+    ``["all"]`` are those of the catalogue that have a price.
 
     ``tensor_parallel`` are the GPUs that share each layer: left out, those of 1, 2, 4 and 8 with
     which a replica is no larger than a node. ``pipeline_parallel`` are the stages to choose from,
@@ -164,15 +165,18 @@ def plan(
     ``prices`` are US dollars for a GPU hour, as in ``find``; ``jobs`` the processes that simulate,
     -1 for one a core. Raises InfeasibleError, with the reasons, where no fleet does.
     """
+    from sim.planning.fleet.layouts import cards  # noqa: PLC0415
     from sim.planning.fleet.wish import FleetWish  # noqa: PLC0415
     from sim.terminal.findings import command_view  # noqa: PLC0415
 
     with _parameters():
-        loaded = _priced(as_scenario(scenario), prices, _names("gpus", gpus))
+        loaded = as_scenario(scenario)
+        chosen = cards(loaded, _names("gpus", gpus))
+        loaded = _priced(loaded, prices, chosen)
         if disaggregate and (precision or constraint is not None or survive):
             raise UsageError("disaggregate: leave out precision, constraint and survive")
         wish = FleetWish(
-            gpus=_names("gpus", gpus),
+            gpus=chosen,
             tensor_parallel=tensor_parallel,
             pipeline_parallel=pipeline_parallel,
             data_parallel=data_parallel,

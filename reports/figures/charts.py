@@ -131,12 +131,10 @@ LINE_HEIGHT, TWO_WORDS, NAME_HEIGHT = 15, 34, 20
 
 SMALL: Mapping[str, Any] = {"textfont": theme.text("muted", 11), "cliponaxis": False}
 BESIDE: Mapping[str, Any] = {**SMALL, "textposition": "outside", "constraintext": "none"}
-INSIDE: Mapping[str, Any] = {
-    "textposition": "inside",
-    "insidetextanchor": "start",
-    "textfont": theme.text("ink", 12),
-}
-"""How words are drawn next to dots and bars, and in bars that have an interval at their end."""
+"""How words are drawn next to dots and bars."""
+
+OPEN = 0.125
+"""Share of a bar that an arrow is long at least, behind an end that may be anywhere above it."""
 
 
 def bars(found: BarChart) -> go.Figure:
@@ -145,7 +143,9 @@ def bars(found: BarChart) -> go.Figure:
     dots, named = found.dots or log, [mark for mark in found.marks if mark.name]
     for bar in found.bars:
         ends += [bar.end] if dots else [bar.start, bar.end]
-        ends += bar.interval or () if not log else ()
+        if bar.interval is not None and not log:
+            low, high = bar.interval
+            ends += [low, bar.end + OPEN * abs(bar.end) if high is None else high]
     ends = ends or [0.0]
     axis, factor, _ = _scaled(found.axis, ends)
     low, high = axis["range"] if log else (factor * min(ends), factor * max(ends))
@@ -154,7 +154,7 @@ def bars(found: BarChart) -> go.Figure:
     for bar in found.bars:
         parts.setdefault(bar.part, []).append(bar)
     places = dict(zip(found.bars, _places(found.bars), strict=True))
-    labels = list(dict.fromkeys(label(bar.row) for bar in found.bars))
+    labels = list(dict.fromkeys(map(_named, found.bars)))
     return draw.assemble(
         [_dots(own, factor) if dots else _bars(own, places, factor) for own in parts.values()],
         axis | {"range": span},
@@ -172,8 +172,21 @@ def bars(found: BarChart) -> go.Figure:
                 _shown(mark.name), factor * mark.at, 1.0, size=10, yref="paper", yanchor="bottom"
             )
             for mark in named
-        ],
+        ]
+        + [draw.arrow(factor * bar.end, span[1], _named(bar)) for bar in found.bars if _open(bar)],
     )
+
+
+def _named(bar: ChartBar) -> str:
+    """The label of a bar's row. Words of a bar with an interval, which the interval would cross
+    next to it, are a line of the label."""
+    named = label(bar.row)
+    return f"{named}<br>{_shown(bar.words)}" if bar.words and bar.interval else named
+
+
+def _open(bar: ChartBar) -> bool:
+    """Whether the end of ``bar`` may be anywhere above it."""
+    return bar.interval is not None and bar.interval[1] is None
 
 
 def _with_room(
@@ -217,7 +230,7 @@ def _bars(
 ) -> draw.Trace:
     return draw.bars(
         [factor * (bar.end - bar.start) for bar in bars],
-        [label(bar.row) for bar in bars],
+        [_named(bar) for bar in bars],
         _colours(bars),
         HOVER,
         base=[factor * bar.start for bar in bars],
@@ -225,14 +238,14 @@ def _bars(
         width=[places[bar][1] for bar in bars],
         marker={"line": _edges(bars)},
         **_said(bars, factor),
-        **(INSIDE if bars[0].interval else BESIDE),
+        **BESIDE,
     )
 
 
 def _dots(bars: Sequence[ChartBar], factor: float) -> draw.Trace:
     return draw.points(
         [factor * bar.end for bar in bars],
-        [label(bar.row) for bar in bars],
+        [_named(bar) for bar in bars],
         {
             "size": 10,
             "color": _colours(bars),
@@ -266,12 +279,18 @@ def _said(bars: Sequence[ChartBar], factor: float) -> dict[str, Any]:
     their ends, if they have any."""
     said: dict[str, Any] = {
         "name": bars[0].part,
-        "text": [f" {_shown(bar.words)} " if bar.words else "" for bar in bars],
+        "text": [
+            f" {_shown(bar.words)} " * (bar.interval is None and bool(bar.words)) for bar in bars
+        ],
         "customdata": [_shown(bar.text) for bar in bars],
     }
     if any(bar.interval for bar in bars):
-        ends = [(bar.end, *(bar.interval or (bar.end, bar.end))) for bar in bars]
-        less, more = ([factor * abs(each[i] - each[0]) for each in ends] for i in (1, 2))
+        ends = [bar.interval or (bar.end, bar.end) for bar in bars]
+        pairs = list(zip(bars, ends, strict=True))
+        less = [factor * abs(low - bar.end) for bar, (low, _) in pairs]
+        more = [
+            factor * abs((bar.end if high is None else high) - bar.end) for bar, (_, high) in pairs
+        ]
         said["error_x"] = draw.spread(less, more, theme.PAGE["ink"].light)
     return said
 

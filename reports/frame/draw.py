@@ -124,6 +124,13 @@ def note(
     return {key: value for key, value in placed.items() if value is not None}
 
 
+def arrow(start: float, end: float, row: Any, tone: str = "ink", width: float = 1.5) -> Trace:
+    """An arrow along a row of the figure, from one value to another."""
+    axes = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
+    look = {"arrowhead": 2, "arrowwidth": width, "arrowcolor": theme.PAGE[tone].light}
+    return {"x": end, "y": row, "ax": start, "ay": row, "text": "", **axes, **look}
+
+
 RUN_IN_MINUTES, RUN_IN_HOURS = 600.0, 36_000.0
 """Duration of a run (s) from which on its time axis is in minutes, in hours: a reader looks for
 moments on it."""

@@ -24,7 +24,12 @@ MOST_GPUS = 1024
 class PlanOptions(NamedTuple):
     """The options of ``infersim plan``."""
 
-    gpus: Annotated[str, typer.Option(help="GPUs to choose from, separated by commas.")]
+    gpus: Annotated[
+        str,
+        typer.Option(
+            help="GPUs to choose from, separated by commas, or all that have a price: all."
+        ),
+    ]
     tensor_parallel: Annotated[
         str | None, typer.Option(help="GPUs per replica, separated by commas; default: 1,2,4,8.")
     ] = None
@@ -85,12 +90,14 @@ def plan(
 ) -> None:
     """Find the cheapest fleets that hold a load within the SLO, and say why others are not."""
     with plain_errors():
+        from sim.planning.fleet.layouts import cards
         from sim.scenario import load_scenario
         from sim.scenario.given_prices import with_prices
 
         check_jobs(how.jobs)
         loaded = load_scenario(scenario, options.overrides)
-        loaded = with_prices(loaded, options.price, options.prices, _listed("--gpus", options.gpus))
+        gpus = cards(loaded, _listed("--gpus", options.gpus))
+        loaded = with_prices(loaded, options.price, options.prices, gpus)
         wish = _wish(options)
         question = wish.question(loaded)
         directory = how.directory(f"{loaded.name}-plan")

@@ -17,13 +17,14 @@ import sim
 from reports.figures.charts import chart
 from sim import simulate
 from sim.band_runs import at_end
+from sim.catalog import gpu, names
 from sim.cli import app
 from sim.errors import InfeasibleError, UsageError
 from sim.metrics.bands.end_times import TimeBand
 from sim.metrics.bands.worth import worth
 from sim.metrics.slo.objectives import slo_objectives
 from sim.planning.answers.plan import by_card
-from sim.planning.answers.plan_drawings import cost_and_latency, growth
+from sim.planning.answers.plan_drawings import cost_and_latency, growth, replicas_at
 from sim.planning.fleet import choose as choosing
 from sim.planning.fleet import fleet_ends
 from sim.planning.fleet.choose import FleetPlan, choose
@@ -35,7 +36,7 @@ from sim.planning.fleet.fleet_ends import (
     if_slower,
 )
 from sim.planning.fleet.launch import launch_commands
-from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, layouts, screen
+from sim.planning.fleet.layouts import Candidate, FleetQuestion, Rejected, cards, layouts, screen
 from sim.planning.fleet.plan_bands import bands, front
 from sim.planning.fleet.plan_document import _rate_of_a_replica, document
 from sim.planning.fleet.sizing import Confirmed, FleetSearch, Sized
@@ -482,6 +483,14 @@ def test_what_is_said_of_a_gpu_is_not_said_of_another() -> None:
     own, other = (asked.override(Candidate(gpu, 2, None).settings(asked)) for gpu in GPUS[:2])
     assert (own.only_pool.link, own.only_pool.power_limit) == (asked.only_pool.link, 500)
     assert (other.only_pool.link, other.only_pool.power_limit) == (None, None)
+
+
+def test_all_gpus_are_those_of_the_catalogue_that_have_a_price() -> None:
+    found = cards(quick(), ["all"])
+    assert {"h100-sxm", "mi300x", "l4"} <= set(found)
+    assert {name for name in names("gpus") if gpu(name).price is None}.isdisjoint(found)
+    assert {each.gpu for each in layouts(quick(), ["all"], [1], [])} == set(found)
+    assert cards(quick(), ["l4", "a10"]) == ["l4", "a10"]  # without a price, but named
 
 
 def test_a_price_of_one_gpu_is_not_that_of_another() -> None:
@@ -932,7 +941,7 @@ def test_a_fleet_without_a_replica_is_judged_as_a_run_of_what_is_left_is(survive
     made = document(found)
     table = by_card(made)
     assert table.columns[-2].title == "1 replica down"
-    assert ", else at 200 requests/s" in table.caption
+    assert "; how sure it is to hold 200 requests/s" in table.caption
     left = {**made["fleets"][0]["settings"], "fleet.replicas": best.sized.replicas - 1}
     run = simulate(found.scenario.override({**left, "run.requests": 8000})).shown
     verdict = run["infersim"]["verdict"]
@@ -940,9 +949,10 @@ def test_a_fleet_without_a_replica_is_judged_as_a_run_of_what_is_left_is(survive
     if verdict["slo_state"] == "too close to call":
         word = f"{word}, unsure" if verdict["slo_doubts"] == ["band"] else "too close to call"
     assert table.rows[0][-2].text == word
-    assert {"h": "hold 200", "f": "do not hold", "t": "too close to call at 200"}[word[0]] in (
-        made["survive"]["text"][0]
-    )
+    one = best.sized.replicas == 2
+    holds, fails = ("holds", "does not hold") if one else ("hold", "do not hold")
+    said = {"h": f"{holds} 200", "f": f"{fails} 200", "t": "too close to call at 200"}
+    assert said[word[0]] in made["survive"]["text"][0]
 
 
 @pytest.mark.parametrize("disaggregate", [False, True])
@@ -1003,6 +1013,17 @@ def test_each_card_and_format_has_its_best_fleet_or_the_reason_against_it() -> N
         ["l4", "none in fp8: TTFT missed", "-", "-", "-", "-", "-", "-"],
         ["l40s", "none in fp8: more expensive", "from 2,190", "-", "-", "-", "-", "-"],
     ]
+
+
+@pytest.mark.parametrize(("survive", "replicas"), [(0, 2), (1, 3), (2, 4)])
+def test_twice_the_load_is_held_without_the_replicas_that_may_fail(
+    survive: int, replicas: int
+) -> None:
+    """A replica holds 9.18 requests/s: twice 5, 12 with headroom, take two, and 10 take two that
+    are left."""
+    fleet = {"rate_of_a_replica": 9.18}
+    asked = {"rate": 5.0, "target": 6.0, "survive": {"replicas": survive}}
+    assert replicas_at(asked, fleet, 2) == replicas
 
 
 @pytest.mark.parametrize(("cards", "left"), [(7, ""), (8, "(10 of 11)")])

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from sim.cli import app
-from sim.planning.answers.plan import headline
+from sim.planning.answers.plan_headline import headline
 from sim.planning.fleet import plan_prices
 from sim.planning.fleet.choose import FleetPlan, choose
 from sim.planning.fleet.constraints import read_constraints
@@ -25,6 +25,7 @@ from sim.planning.fleet.sizing import Sized
 from sim.scenario import load_scenario
 from sim.scenario.prices import GpuPrice
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_load
+from tests import made_up
 from tests.answers import plan_view, render_plan
 from tests.planning_fixtures import small
 
@@ -90,8 +91,8 @@ def test_of_each_gpu_the_fewest_count(monkeypatch: pytest.MonkeyPatch) -> None:
         (listed(4, 3, 5), listed(2, 1.9, 9), False, ": if a costs more than $4.67 (others list"),
         (listed(4, 3, 4.5), listed(2, 1.5), False, ": if b costs less than $1.71 (others"),
         (listed(4, 3, 4.6), listed(2, 1.75), False, ": if a costs $4.60 and b $1.75 at once"),
-        (listed(4, 3, 4.5), listed(2), None, "not listed: lower prices of b"),
-        (listed(4), listed(2, 1.9), None, "not listed: higher prices of a"),
+        (listed(4, 3, 4.5), listed(2), None, "listed (there is no lower price of b)."),
+        (listed(4), listed(2, 1.9), None, "listed (there is no higher price of a)."),
         (GpuPrice(4, "given"), listed(2, 1.9), True, "is the cheapest at any listed price of b."),
         (GpuPrice(4, "file"), listed(2, 1.9), True, "is the cheapest at any listed price of b."),
         (GpuPrice(4, "given"), GpuPrice(2, "given"), True, "($4 now), other prices as they are."),
@@ -204,11 +205,20 @@ def test_the_first_lines_name_the_cheapest_sure_fleet(planned: FleetPlan) -> Non
     second["error_band"]["trust"] = "sure"
     found["ranking"]["sure"] = cheapest_sure(found["fleets"])
     rate = f"{show_load(found['rate'])} requests/s"
-    said = f"It is likely to hold {rate}. The cheapest that is sure to: #2, {second['replicas']} "
-    assert headline(found).text.startswith(said)
+    told = headline(found)
+    named = f"{second['replicas']} replica"
+    assert told.title.startswith(f"Cheapest that is sure: {named}")
+    assert f"{second['layout']} (" in told.title
+    assert told.text.startswith(f"It is sure to hold {rate}. At twice the load about $")
+    assert f"but only likely: {first['replicas']} replica" in told.text
+    assert told.text == " ".join(told.text.split())
     second["error_band"] |= {"trust": "likely", "sure_replicas": None}
     larger = cheapest_sure([first, second])
     assert larger["text"].startswith("The cheapest that is sure to: #1, 99 replicas of ")
+    found["ranking"]["sure"] = larger
+    assert headline(found).title.startswith("Cheapest that is sure: 99 replicas of ")
+    spare = f"With a replica to spare ${730 * first['usd_per_hour'] / first['replicas'] * 100:,.0f}"
+    assert f"{spare} a month (100 replicas)." in headline(found).text
     assert larger["usd_per_hour"] == pytest.approx(first["usd_per_hour"] / first["replicas"] * 99)
     first["error_band"]["sure_replicas"] = None
     found["ranking"]["sure"] = cheapest_sure([first, second])
@@ -230,3 +240,19 @@ def test_the_command_takes_prices_and_its_commands_repeat_them(tmp_path: Path) -
     wrong = CliRunner().invoke(app, [*words, "--price", "a10g=1", "-o", str(out) + "2"])
     assert wrong.exit_code == 2
     assert "--price a10g: not looked at here, where the GPUs are h100-sxm, l40s" in wrong.stderr
+
+
+def test_the_first_lines_say_what_more_load_and_a_failure_cost() -> None:
+    """The cheapest holds 48 requests/s with headroom, each replica 4: twice as many take 24."""
+    made = made_up.fleet_plan()
+    best, sized = made["fleets"][0], made["sized"][0]
+    mine = best["replicas"]
+    sized |= {"layout": best["layout"], "replicas": mine, "one_down": "fails"}
+    month = 730 * best["usd_per_hour"] / mine
+    assert f"about ${24 * month:,.0f} a month (24 replicas)." in headline(made).text
+    spare = f"With a replica to spare ${(mine + 1) * month:,.0f} a month ({mine + 1} replicas)."
+    assert spare in (headline(made).brief or "")
+    sized["one_down"] = "holds"
+    assert "One replica may fail at no extra cost" in headline(made).text
+    survived = headline({**made, "survive": {"replicas": 2, "text": []}})
+    assert "The price includes 2 replicas to spare." in survived.text

@@ -66,6 +66,17 @@ def test_of_fleets_as_cheap_the_one_that_holds_more_comes_first(
     assert as_cheap(plan) == names
 
 
+def test_a_fleet_as_cheap_as_the_last_that_is_ranked_is_not_called_more_expensive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(FLEETS, "h200-sxm", (1, 0.9, 99.0, 10.0))
+    out = {each.layout.gpu: each for each in played(monkeypatch, top=2).rejected}
+    assert out["h100-sxm"].reason == "costs the same"
+    assert "$0.60/h, as much as #2;" in out["h100-sxm"].text
+    assert out["h200-sxm"].reason == "more expensive"
+    assert out["h200-sxm"].text == "needs 1 replica, $0.90/h; those above cost $0.60/h"
+
+
 def test_a_fleet_that_costs_at_least_what_the_best_one_costs_is_not_dearer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

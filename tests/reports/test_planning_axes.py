@@ -19,7 +19,7 @@ from sim.planning.answers.drawings import (
     Series,
 )
 from sim.planning.answers.find import curve as curve_of
-from sim.planning.answers.plan_drawings import cost_and_latency
+from sim.planning.answers.plan_drawings import cost_and_latency, fleet_costs
 from tests import made_up, made_up_studies
 from tests.answers import drawings, drawn, render_diagnosis
 
@@ -173,3 +173,21 @@ def test_the_limit_of_a_percentile_alone_is_drawn() -> None:
     assert figure.layout.yaxis.title.text == "TTFT p95"
     region, limit = figure.layout.shapes
     assert region.y1 == limit.y0 == 0.5
+
+
+def test_a_cost_without_a_known_upper_end_is_an_arrow_and_others_are_whiskers() -> None:
+    made = made_up.fleet_plan()
+    first, second = made["fleets"][:2]
+    usd = first["usd_per_hour"]
+    first["error_band"] |= {"usd_per_hour": [usd - 10, None]}
+    second["error_band"] |= {"usd_per_hour": [150.0, 260.0]}
+    figure = chart(fleet_costs({**made, "fleets": [first, second]}))
+    (arrow,) = figure.layout.annotations
+    assert (arrow.ax, arrow.x) == (usd, figure.layout.xaxis.range[1])
+    assert arrow.x >= 260.0
+    spread = figure.data[0].error_x
+    assert (spread.arrayminus[0], spread.array[0]) == (10.0, 0.0)
+    assert spread.array[1] == 260.0 - second["usd_per_hour"]
+    assert figure.data[0].customdata[0].endswith("to not known)")
+    assert [f"${usd:,.2f}" in row for row in figure.layout.yaxis.ticktext] == [True, False]
+    assert not any(words.strip() for words in figure.data[0].text)  # whiskers would cross them

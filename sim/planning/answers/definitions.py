@@ -47,7 +47,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     "twice_the_load": Definition(
         "Twice the load",
         "The replicas, by the GPUs of each, that twice the load with its headroom takes if each "
-        "holds as much as one of this fleet does. Worked out, not simulated.",
+        "holds as much as one of this fleet does. Those that `--survive` wants to spare are in "
+        "it: the others hold twice the load, without headroom. Worked out, not simulated.",
     ),
     "binds": Definition(
         "Breaks first", "The limit that breaks first when more load comes than the fleet holds."

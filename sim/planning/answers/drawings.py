@@ -40,7 +40,8 @@ class Mark(NamedTuple):
 class ChartBar(NamedTuple):
     """A bar from ``start`` to ``end``; bars of the same ``row`` share it. ``text`` is under the
     pointer, line by line, ``words`` stand next to the bar, the legend has ``part``. A ``pale`` one
-    counts less; ``interval`` is where the end may be."""
+    counts less; ``interval`` is where the end may be, without an upper end (None) where that is not
+    known. The words of a bar with one stand below the name of its row."""
 
     row: str
     end: float
@@ -48,7 +49,7 @@ class ChartBar(NamedTuple):
     words: str = ""
     tone: Tone = ""
     start: float = 0.0
-    interval: tuple[float, float] | None = None
+    interval: tuple[float, float | None] | None = None
     part: str = ""
     pale: bool = False
 

@@ -109,7 +109,7 @@ def simulation(document: Document, fleet: Mapping[str, Any]) -> str:
     return f"infersim run {shlex.quote(document['file'])} {fleet['run']}"
 
 
-AT_A_COST = ("more expensive", "constraint")
+AT_A_COST = ("more expensive", "costs the same", "constraint")
 """Reasons against layouts that may hold the load, for what they cost."""
 
 NO_ROOM = "does not fit"

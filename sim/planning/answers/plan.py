@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sim.findings import Cell, Column, Commands, Findings, Heading, Headline, Lines, Table
+from sim.findings import Cell, Column, Commands, Findings, Heading, Lines, Table
 from sim.planning.answers import plan_interrupted, split
 from sim.planning.answers.cells import Document, latency_columns, slo_latencies, text
 from sim.planning.answers.fleets import (
@@ -22,7 +22,6 @@ from sim.planning.answers.fleets import (
     numbers,
     place,
     rejected,
-    scaling,
     simulation,
     under,
 )
@@ -32,18 +31,12 @@ from sim.planning.answers.plan_drawings import (
     costs,
     fronts,
     growths,
+    replicas_at,
     speeds,
 )
+from sim.planning.answers.plan_headline import headline, wanted
 from sim.planning.fleet.launch import TITLES
-from sim.planning.points.wording import (
-    as_cheap_text,
-    counted,
-    fleet_text,
-    held_text,
-    limit_name,
-    listed,
-)
-from sim.specs.precision import PLAIN
+from sim.planning.points.wording import counted, fleet_text, limit_name, listed
 from sim.units import PER_OUTPUT_TOKENS, PER_TOKENS, show_cost, show_load
 
 FILES = (
@@ -94,58 +87,6 @@ def findings(document: Document) -> Findings:
     )
 
 
-def headline(document: Document) -> Headline:
-    """The cheapest fleet, and whether it stays so within the error of predicted times, and at
-    listed prices."""
-    best, ranking = document["fleets"][0], document["ranking"]
-    sure, holds = held_text(best["error_band"]["trust"], wanted(document))
-    settled = ranking["survives"] and ranking["prices"]["survives"] is not False
-    title = (
-        f"Cheapest: {counted(best['replicas'], 'replica')} of {best['layout']} "
-        f"({counted(best['gpus'], 'GPU')}), ${best['usd_per_hour']:,.2f}/h, "
-        f"${best['usd_per_month']:,.0f} a month{as_cheap_text(ranking)}"
-    )
-    texts = [*scaling(document), holds, *([] if sure else [_surest(ranking)])]
-    texts += [ranking["text"], *_stays_cheapest(document["break_even"])]
-    if best["precision"] is not None and best["precision"] not in PLAIN:
-        texts.append(f"{best['precision']} takes a checkpoint whose quality you have checked.")
-    brief = [*scaling(document), holds, *([] if sure else [_surest(ranking)])]
-    brief += [*_overtaken(best["error_band"]["rivals"]), *_stays_cheapest(document["break_even"])]
-    tone = "good" if settled and sure else "warn"
-    return Headline(tone, title, " ".join(texts), " ".join(brief))
-
-
-def wanted(document: Document) -> str:
-    """The load that a fleet is to hold, and what is gone of it then."""
-    gone = document["survive"]["replicas"]
-    return load_text(document["rate"]) + (f" with {counted(gone, 'replica')} gone" if gone else "")
-
-
-def _overtaken(rivals: Sequence[str]) -> Iterator[str]:
-    """How many fleets could be cheaper than the first, if any."""
-    if rivals:
-        others = counted(len(rivals), "other fleet")
-        yield (
-            f"The first place is not sure: within the error of predicted times {others} could be "
-            "cheaper."
-        )
-
-
-def _stays_cheapest(break_even: Mapping[str, Any]) -> Iterator[str]:
-    """Up to which price of its GPU the first fleet is the cheapest, where that is known."""
-    up_to = break_even["usd_per_gpu_hour"]
-    if up_to is not None:
-        least = "" if break_even["proven"] else "at least "
-        gpu = break_even["gpu"]
-        yield f"{gpu} stays the cheapest up to {least}${up_to:,.2f} per GPU hour."
-
-
-def _surest(ranking: Mapping[str, Any]) -> str:
-    """The cheapest fleet that is sure to hold the rate, where the first is not."""
-    sure = ranking["sure"]
-    return "No fleet that was tried is sure to." if sure is None else str(sure["text"])
-
-
 def wanted_slo(document: Document) -> str:
     """The wanted SLO, in one line."""
     limits = document["constraints"]
@@ -184,8 +125,10 @@ def by_card(document: Document) -> Table:
         Column("At 2x", False, "twice_the_load"),
     )
     rows = [*_cards_that_hold(document), *_cards_that_do_not(document)]
-    loaded = f"latencies under {load_text(document['target'])} with headroom"
-    caption = f"By card and format: {loaded}, else at {wanted(document)}"
+    caption = (
+        f"By card and format: latencies under {load_text(document['target'])}, the load with its "
+        f"headroom; how sure it is to hold {wanted(document)}"
+    )
     return Table("cards", caption, columns, tuple(rows), most=CARDS)
 
 
@@ -199,14 +142,13 @@ def _cards_that_hold(document: Document) -> Iterator[tuple[Cell, ...]]:
             *slo_latencies(each),
             text(each["trust"]),
             text(each["one_down"] or "none left"),
-            text(_twice(each, document["target"])),
+            text(_twice(document, each)),
         )
 
 
-def _twice(fleet: Mapping[str, Any], target: float) -> str:
-    """The replicas, by the GPUs of each, that twice the ``target`` load takes if each of them holds
-    as much as one of this ``fleet``."""
-    replicas = math.ceil(2 * target / fleet["rate_of_a_replica"])
+def _twice(document: Document, fleet: Mapping[str, Any]) -> str:
+    """The replicas, by the GPUs of each, that twice the load is estimated to take."""
+    replicas = replicas_at(document, fleet, 2)
     return f"~{replicas:,} x {fleet['gpus'] // fleet['replicas']}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,21 +46,26 @@ def costs(document: Document) -> Drawings:
         f"Every fleet holds {load_text(document['target'])}. Whiskers: the cost if iterations are "
         "faster or slower than predicted, which takes other numbers of replicas."
     )
+    if any(fleet["error_band"]["usd_per_hour"][1] is None for fleet in document["fleets"]):
+        note += (
+            " Arrows: the most that it may cost is not known, as no number that was tried holds."
+        )
     drawn = fleet_costs(document)
     return Drawings((Drawing("plan-cost", "Cost of the fleets", "plan_cost", note, drawn),))
 
 
 def fleet_costs(document: Document) -> BarChart:
     """The costs of the cheapest fleets by rank, with intervals from where a fleet needs fewer
-    replicas because iterations are faster than predicted to where it needs more; an end at which no
-    number of replicas holds is left out."""
+    replicas because iterations are faster than predicted to where it needs more, without an upper
+    end where no number of replicas that was tried holds."""
     bars: list[ChartBar] = []
     for fleet in document["fleets"]:
         name = f"{fleet['rank']}. {fleet_text(fleet['replicas'], fleet['layout'])}"
         usd, ends = fleet["usd_per_hour"], fleet["error_band"]["usd_per_hour"]
-        low, high = (usd if end is None else end for end in ends)
-        low, high = min(low, usd), max(high, usd)
-        text = f"{name}: ${usd:,.2f}/h (${low:,.2f} to ${high:,.2f})"
+        low = usd if ends[0] is None else min(ends[0], usd)
+        high = None if ends[1] is None else max(ends[1], usd)
+        most = "not known" if high is None else f"${high:,.2f}"
+        text = f"{name}: ${usd:,.2f}/h (from ${low:,.2f} to {most})"
         tone = "others" if bars else "first"
         bars.append(ChartBar(name, usd, text, f"${usd:,.2f}", tone, interval=(low, high)))
     return BarChart(COST, tuple(bars))
@@ -113,6 +119,14 @@ def _steps(
         loads.append(min(max(held, rate), GROWTH * rate))
         replicas.append(n)
     return tuple(loads), tuple(replicas)
+
+
+def replicas_at(document: Document, fleet: Mapping[str, Any], times: float) -> int:
+    """The estimated replicas like those of ``fleet`` that hold so many ``times`` the load with its
+    headroom and, without as many as the plan is to survive, the load itself."""
+    each, spare = fleet["rate_of_a_replica"], document["survive"]["replicas"]
+    whole, left = (math.ceil(round(times * document[of] / each, 9)) for of in ("target", "rate"))
+    return int(max(whole, left + spare))
 
 
 MOST_LINES = 5

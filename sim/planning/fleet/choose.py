@@ -43,6 +43,9 @@ MOST_RATE = 1e9
 EXPENSIVE = "more expensive"
 """The reason of layouts that hold the load, but cost more than those that are ranked."""
 
+AS_CHEAP = "costs the same"
+"""The reason of layouts that hold the load for what the last one costs that is ranked."""
+
 
 @dataclass(frozen=True)
 class FleetPlan:
@@ -265,10 +268,13 @@ def _too_expensive(screened: Screened, most: float) -> Rejected:
 
 
 def _more_expensive(sized: Sized, ranked: Sequence[Sized], top: int) -> Rejected:
-    text = (
-        f"needs {counted(sized.replicas, 'replica')}, ${sized.cost:,.2f}/h, as much as the "
-        f"{top} above or more (${ranked[0].cost:,.2f} to ${ranked[top - 1].cost:,.2f}/h)"
-    )
+    first, last = usd(ranked[0].cost), usd(ranked[top - 1].cost)
+    text = f"needs {counted(sized.replicas, 'replica')}, ${sized.cost:,.2f}/h"
+    if usd(sized.cost) == last:
+        text += f", as much as #{top}; of fleets as cheap those that hold more come first"
+        return Rejected(sized.layout, AS_CHEAP, text, sized.cost).noted(sized.note)
+    most = f" to ${last:,.2f}" if last != first else ""
+    text += f"; those above cost ${first:,.2f}{most}/h"
     return Rejected(sized.layout, EXPENSIVE, text, sized.cost).noted(sized.note)
 
 

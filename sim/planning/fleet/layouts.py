@@ -190,6 +190,19 @@ def _precision(name: str | None) -> dict[str, object]:
     return found | ({"precision.experts": experts} if slash else {})
 
 
+ALL = "all"
+"""The choice of every GPU of the catalogue that has a price."""
+
+
+def cards(scenario: Scenario, gpus: Sequence[str]) -> list[str]:
+    """``gpus``; for ``ALL`` alone every one of the catalogue whose price is listed."""
+    if list(gpus) != [ALL]:
+        return list(gpus)
+    kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels
+    every = catalog.names("gpus")
+    return [name for name in every if catalog.gpu(name, kernels=kernels).price is not None]
+
+
 def layouts(
     scenario: Scenario,
     gpus: Sequence[str],
@@ -199,13 +212,14 @@ def layouts(
     whole_experts: Sequence[bool] = (),
     pipeline_parallel: Sequence[int] = (),
 ) -> list[Candidate]:
-    """All of them, each once; UsageError for a GPU or a precision that does not exist.
+    """All those of ``cards``, each once; UsageError for a GPU or a precision that does not exist.
 
     Without ``tensor_parallel`` there are all ``OWN_SIZES`` that keep a replica within a node.
     Without ``data_parallel`` or ``pipeline_parallel`` there are as many data ranks or stages as the
     scenario has; data ranks are not combined with stages. Without ``whole_experts`` a model with
     experts gets both kinds wherever GPUs share them.
     """
+    gpus = cards(scenario, gpus)
     for precision in precisions:
         scenario.override(_precision(precision))
     kernels = catalog.engine(scenario.only_pool.engine, scenario.base).kernels

@@ -217,28 +217,32 @@ def _survive_text(plan: FleetPlan) -> list[str]:
         sized, probe = each.sized, each.sized.survivors
         if probe is not None:
             kept = min((found.share for found in probe.attained), default=None)
+            left = sized.replicas - sized.survive
             held = "stable" if kept is None else f"{share(kept)} of requests within the SLO"
             told.append(
                 f"#{rank}: with {counted(sized.survive, 'replica')} gone, "
-                f"{sized.replicas - sized.survive} {_do(ends.one_down, load)}: {held} at the "
+                f"{left} {_do(ends.one_down, load, left)}: {held} at the "
                 "predicted times."
             )
     replicas, one_down = plan.best[0].sized.replicas, plan.ends[0].one_down
     if told or one_down is None:
         return told
+    others = f"other {replicas - 1:,}" if replicas > 2 else "other one"
     return [
-        f"If one of the cheapest fleet's {replicas:,} replicas fails, the other {replicas - 1:,} "
-        f"{_do(one_down, load)}. `infersim plan --survive 1` plans for that."
+        f"If one of the cheapest fleet's {replicas:,} replicas fails, the {others} "
+        f"{_do(one_down, load, replicas - 1)}. `infersim plan --survive 1` plans for that."
     ]
 
 
-def _do(found: WithinBand | None, load: str) -> str:
-    """What replicas do under a ``load``, of which that was ``found``."""
+def _do(found: WithinBand | None, load: str, replicas: int) -> str:
+    """What so many ``replicas`` do under a ``load``, of which that was ``found``."""
+    one = replicas == 1
     predicted = LoadOutcome.HOLDS if found is None else found.predicted
     if predicted == LoadOutcome.OPEN:
-        return f"are too close to call at {load}"
+        return f"{'is' if one else 'are'} too close to call at {load}"
     fails = predicted == LoadOutcome.FAILS
-    told = f"{'do not hold' if fails else 'hold'} {load}"
+    holds = "holds" if one else "hold"
+    told = f"{('does' if one else 'do') + ' not hold' if fails else holds} {load}"
     if found is None or found.outcome == predicted:
         return told
     may = "may if iterations are shorter" if fails else "may not if iterations are longer"

@@ -162,7 +162,7 @@ def _unknown(mine: Rival, rivals: Sequence[Rival]) -> list[str]:
     """The ends of ranges that would have to be known, in words."""
     ends = [(mine, mine.price.high, "higher"), *((r, r.price.low, "lower") for r in rivals)]
     return [
-        f"{side} prices of {each.gpu}"
+        f"{side} price of {each.gpu}"
         for each, end, side in ends
         if end is None and each.price.origin == "list"
     ]
@@ -180,8 +180,8 @@ def _said(
         ]
     if unknown:
         return [
-            f"At the predicted times {mine.gpu} is the cheapest at every listed price; not listed: "
-            f"{', '.join(unknown)}."
+            f"At the predicted times {mine.gpu} is the cheapest at every price that is listed "
+            f"(there is no {' and no '.join(unknown)})."
         ]
     everyone = [mine, *rivals]
     listed = list(dict.fromkeys(each.gpu for each in everyone if each.price.origin == "list"))
