@@ -271,6 +271,20 @@ def test_a_value_that_all_share_is_in_no_label() -> None:
     assert [axis["name"] for axis in found["axes"]] == ["engine", "max_num_seqs"]
 
 
+def test_variants_that_are_mappings_are_named_by_what_differs() -> None:
+    gpu = "gpu: h100-sxm, replicas: 2"
+    varied = "fleet={%s, tensor_parallel: 2},{%s, pipeline_parallel: 2, price_per_gpu_hour: 3}"
+    found = compared(varied % (gpu, gpu), repetitions=1, run__requests=40)
+    names = ["TP 2", "PP 2 price_per_gpu_hour: 3"]
+    assert [variant["label"] for variant in found["variants"]] == names
+    assert found["variants"][0]["settings"]["fleet"]["replicas"] == 2
+    first = " ".join(as_text(compare_view(found)).split())
+    assert "TP 2 has the lowest" in first
+    assert "fleet TP 2" not in first
+    assert first.count(f"TP 2: {{{gpu}, tensor_parallel: 2}}") == 1
+    assert render_compare(found).count("tensor_parallel: 2}") == 1
+
+
 def test_each_variant_is_compared_with_the_best_one() -> None:
     found = compared("scheduler.max_num_seqs=2,8,64", repetitions=3)
     entry = figure(found, "mean_ttft_ms")

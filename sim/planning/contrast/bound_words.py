@@ -6,7 +6,6 @@ the tokens that all KV caches hold.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,25 +22,6 @@ FEW = 4
 APART, TIMES = 0.03, 1.1
 """The difference of two shares, and the ratio of two sizes, from which on they are worth a
 sentence."""
-
-
-def bounds_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The means over repetitions of a variant: the shares ``bound_by`` of the busy time, and of the
-    first the ``weights_bytes`` of a GPU and the ``kv_tokens`` of all caches, None where pools
-    differ; None of a run that was observed, whose operators are not known."""
-    details = [summary["infersim"] for summary in summaries]
-    if not details or not all(own.get("bound_by") for own in details):
-        return None
-    own, shares = details[0], [each["bound_by"] for each in details]
-    caches, tokens = own.get("data_ranks", own["replicas"]), own["kv_cache"].get("tokens")
-    keys = dict.fromkeys(key for each in shares for key in each)
-    return {
-        "bound_by": {
-            key: math.fsum(each.get(key) or 0.0 for each in shares) / len(shares) for key in keys
-        },
-        "weights_bytes": own["memory"].get("weights_bytes"),
-        "kv_tokens": None if tokens is None else tokens * caches,
-    }
 
 
 def bound_text(variant: Mapping[str, Any]) -> str:
