@@ -59,6 +59,9 @@ LONGEST = 28
 MOST_DRAWN = 4
 """Variants of which a run is drawn."""
 
+MOST_CAUSES = 2
+"""Sentences on why layouts differ among the first lines."""
+
 COST, ATTAINED = "cost.usd_per_million_output_tokens", "verdict.attainment"
 """The cost of variants, and the share of requests that they serve within the SLO."""
 
@@ -268,8 +271,8 @@ def findings(document: Document) -> Findings:
     first, others = main_headline(document)
     padded = [document["padding"]] if document.get("padding") else []
     why = why_layouts_differ(document)
-    others = [*others, why] if why else others
-    brief = dict.fromkeys((*others[:1], *padded, *filter(None, [why])))
+    others += why
+    brief = dict.fromkeys((*others[:1], *padded, *why[:MOST_CAUSES]))
     errors = shared_errors(document)
     drawn = tuple(of_means(document)), tuple(of_differences(document))
     label = "-" if base is None else spoken(variants[base]["label"])
