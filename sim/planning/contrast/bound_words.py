@@ -28,6 +28,9 @@ LAYOUT = ("fleet", "replicas")
 FEW = 3
 """Variants that the best one is compared with one by one; of more, the second best alone."""
 
+MOST_PARTS = 3
+"""Parts of an iteration that a sentence names."""
+
 APART = 0.03
 """The relative difference of a latency or a rate from which on its cause is worth a sentence."""
 
@@ -137,7 +140,7 @@ def _apart(mine: Mapping[str, float], theirs: Mapping[str, float]) -> list[str]:
     most = sorted(SPENT, key=lambda key: -abs(differ[key]))
     told = [
         f"{abs(differ[key]):.2g} ms {'more' if differ[key] > 0 else 'less'} for {SPENT[key]}"
-        for key in most[:FEW]
+        for key in most[:MOST_PARTS]
         if abs(differ[key]) >= PART * whole > 0
     ]
     least = LARGE * max(sum(mine.values()), sum(theirs.values()))

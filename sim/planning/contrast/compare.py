@@ -24,8 +24,9 @@ from sim.planning.contrast.variant_words import short_values
 from sim.planning.points.executors import Executor
 from sim.planning.points.figures import held, while_coming
 from sim.planning.points.grid import Axis, check_values, points
+from sim.planning.points.padding_words import paddings
 from sim.planning.points.points import Keeper, Outcome, Point, show
-from sim.planning.points.study import Study, Tell, notes_on, paddings, told_of
+from sim.planning.points.study import Study, Tell, notes_on, told_of
 from sim.planning.points.wording import at_slo, short_keys, slo_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
