@@ -14,6 +14,7 @@ from sim.metrics.texts import replica_name
 from sim.planning.contrast.runs import compare_runs
 from sim.result import Result
 from sim.terminal.console import as_text
+from sim.units import show_utilisation
 from tests.answers import compare_view, headlines
 from tests.places import VLLM
 
@@ -126,6 +127,8 @@ def test_a_comparison_has_the_ratio_while_requests_come(tmp_path: Path) -> None:
     shown = as_text(compare_view(document))
     assert f" {even['while_arriving']['request_goodput']:.3g} " in shown
     assert f" {whole['means'][0]:.3g} " not in shown
+    assert "Busiest" in shown
+    assert f" {show_utilisation(one['busiest_replica']['utilisation'])[:-1]} " in shown
 
 
 def test_a_token_draws_what_it_does_without_the_rest_at_the_end() -> None:

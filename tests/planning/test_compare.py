@@ -26,6 +26,7 @@ from sim.planning.points.grid import read_axes
 from sim.planning.points.wording import spoken
 from sim.rng import repetition_seed
 from sim.terminal.console import as_text
+from sim.terminal.findings import command_view
 from tests.answers import compare_view, headlines, render_compare
 from tests.planning_fixtures import SMALL, small
 from tests.played import mean_ttfts
@@ -69,6 +70,21 @@ def test_the_sentence_says_what_iterations_decode_and_how_long_they_take(policy:
     assert float(told[1]) < float(told[3])  # of which sequences hold a place that have ended
     assert "A batch served whole waits for its longest answer" in said
     assert not any("longest answer" in line for line in before)
+
+
+def test_the_terminal_says_why_continuous_batching_has_a_longer_tpot() -> None:
+    """Prefills between its steps; the page also that its batches are fuller."""
+    busy = {"workload__arrivals__rate": 200, "scheduler__max_num_seqs": 16}
+    found = compared("scheduler.batching=request,continuous", repetitions=2, **busy)
+    (why,) = found["tpot"]
+    assert why["text"].startswith("TPOT of continuous is ")
+    assert "fuller: " in why["text"]
+    assert "fuller: " not in why["brief"]
+    first = as_text(command_view("compare", found, full=False))
+    assert why["brief"] in " ".join(first.split())
+    assert "prefills join between decode steps: " in why["brief"]
+    assert " requests decode at once instead of " in render_compare(found)
+    assert compared("engine=vllm,sglang", repetitions=1, run__requests=40)["tpot"] == []
 
 
 def test_every_variant_has_its_iterations_if_one_pads() -> None:

@@ -48,7 +48,7 @@ from sim.planning.contrast.variant_words import (
 )
 from sim.planning.points.figures import COMING, DOLLARS, HELD, KWH
 from sim.planning.points.wording import spoken
-from sim.units import PER_OUTPUT_TOKENS, show_cost
+from sim.units import PER_OUTPUT_TOKENS, show_cost, show_utilisation
 
 FEW = 6
 """Variants that need no numbers."""
@@ -271,8 +271,10 @@ def findings(document: Document) -> Findings:
     first, others = main_headline(document)
     padded = [document["padding"]] if document.get("padding") else []
     why = why_layouts_differ(document)
-    others += why
-    brief = dict.fromkeys((*others[:1], *padded, *why[:MOST_CAUSES]))
+    slower = document.get("tpot") or []
+    others += [*why, *(each["text"] for each in slower)]
+    short = [each["brief"] for each in slower[:1]]
+    brief = dict.fromkeys((*others[:1], *padded, *why[:MOST_CAUSES], *short))
     errors = shared_errors(document)
     drawn = tuple(of_means(document)), tuple(of_differences(document))
     label = "-" if base is None else spoken(variants[base]["label"])
@@ -365,7 +367,10 @@ def _means(document: Document) -> Table:
     apart = any(state in ("failed", State.OVERLOADED) for state in states)
     layouts = varies_layout(document)
     bound = Column("Bound by", False, "bound_by", fold=2, on_terminal=layouts)
-    columns = [*heads, Column("State", False, on_terminal=apart), bound]
+    full = Column(
+        "Busiest replica (%)", definition="busiest_replica", on_terminal=_uneven(document)
+    )
+    columns = [*heads, Column("State", False, on_terminal=apart), bound, full]
     for entry in document["figures"]:
         unit, key = "ms" if entry["unit"] == "ms" else "", entry["key"]
         column = Column(head(entry), True, definition(entry), unit=unit)
@@ -376,12 +381,27 @@ def _means(document: Document) -> Table:
             *_names(document, index),
             text(state)._replace(tone=STATES.get(state, "")),
             text(bound_text(document["variants"][index])),
+            _busiest(document["variants"][index]),
             *(_mean(document, entry, index) for entry in document["figures"]),
         )
         for index, state in enumerate(states)
     )
     legend = (MARKS["best"], "is the best of a column"), (MARKS["tied"], "is tied with it")
     return Table("means", "Means", tuple(columns), rows, keys=len(heads), legend=legend)
+
+
+def _uneven(document: Document) -> bool:
+    """Whether a router deals unevenly, so that a replica is fuller than the fleet."""
+    return any("busiest_replica" in variant for variant in document["variants"])
+
+
+def _busiest(variant: Mapping[str, Any]) -> Cell:
+    """The share of its own capacity that the busiest replica takes."""
+    found = variant.get("busiest_replica")
+    if found is None:
+        return Cell("-", None)
+    used = float(found["utilisation"])
+    return Cell(show_utilisation(used).removesuffix("%"), round(100 * used, 6))
 
 
 def _mean(document: Document, entry: Entry, index: int) -> Cell:

@@ -20,6 +20,7 @@ from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.words.format_words import formats
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.facts import facts_of
+from sim.planning.contrast.pace_words import PacedRun, longer_tpot
 from sim.planning.contrast.variant_words import short_values
 from sim.planning.points.executors import Executor
 from sim.planning.points.figures import held, while_coming
@@ -107,6 +108,9 @@ class Comparison:
             document["notes"].insert(0, self._fixed(found))
         told = told_of((labels[each.point.index // count], each) for each in found)
         document["padding"] = paddings(told)
+        document["tpot"] = [
+            reason._asdict() for reason in longer_tpot(_paced(labels, found[::count]))
+        ]
         document["notes"] += [*failures([summary for _, summary in told]), *notes_on(told)]
         return document
 
@@ -248,6 +252,20 @@ def traffic_digest(scenario: Scenario) -> str:
 
 def _packed(code: str, *columns: Sequence[float]) -> bytes:
     return b"".join(array.array(code, column).tobytes() for column in columns)
+
+
+def _paced(labels: Sequence[str], outcomes: Sequence[Outcome]) -> list[PacedRun]:
+    """How the first run of each variant decodes, of those that ran."""
+    return [
+        PacedRun(
+            label,
+            each.summary["infersim"]["batching"],
+            (each.summary["mean_tpot_ms"] or 0.0) / 1e3,
+            each.pace,
+        )
+        for label, each in zip(labels, outcomes, strict=True)
+        if each.summary is not None
+    ]
 
 
 def _column(

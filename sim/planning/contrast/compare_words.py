@@ -304,14 +304,13 @@ def _told(document: Document) -> list[CompareLine]:
     text = "; ".join(told)
     entries = entries_of(document)
     further = [CompareLine(of_fleets(document), of_fleets=True)]
-    further += [
-        _latency(document, entries[key], up) for key in latency_keys(document)[:1] if key in entries
-    ]
+    key = latency_keys(document)[0]
+    latency = _latency(document, entries[key], up) if key in entries else CompareLine("")
+    further.append(latency._replace(sure=f"{latency.sure} {_growing(document, served)}".strip()))
     rate = rate_of(document, "request_goodput" if limited(document) else "output_throughput")
     if rate is not None and not (same_bill(document) and alike(rate["means"])):
         further.append(_rate(document, rate, served))
-    growing = _growing(document, over)
-    return [CompareLine(f"{text}."), *(line for line in [*further, *growing] if line.text)]
+    return [CompareLine(f"{text}."), *(line for line in further if line.whole)]
 
 
 def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) -> str:
@@ -377,12 +376,22 @@ def _by_throughput(
     return told
 
 
-def _growing(document: Document, over: Sequence[int]) -> list[CompareLine]:
-    """That the latencies of overloaded variants, ``over``, grow with the length of a run."""
+def _growing(document: Document, served: Sequence[int]) -> str:
+    """That latencies of variants of which the fleet or a replica is overloaded grow with the length
+    of a run; empty where there are none."""
+    over = [
+        index
+        for index in served
+        for variant in [document["variants"][index]]
+        if variant["state"] == State.OVERLOADED
+        or variant.get("busiest_replica", {}).get("utilisation", 0.0) >= 1
+    ]
     if not over:
-        return []
-    whose = f"Latencies of {_list(document, over)}"
-    return [CompareLine(f"{whose} grow with the length of the run: multiples of them say little.")]
+        return ""
+    return (
+        f"Latencies of {_list(document, over)} grow with the length of the run: multiples of them "
+        "say little."
+    )
 
 
 def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLine:

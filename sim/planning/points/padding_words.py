@@ -54,10 +54,7 @@ def paddings(told: Sequence[tuple[str, Summary]]) -> str:
     most = max(own["batch"]["mean_decode_batch"] for own in whole)
     full = [own for own in found.values() if _uses(own, ChunkedPrefill.name)]
     if any((own["batch"]["mean_decode_batch"] or 0.0) > most for own in full):
-        parts.append(
-            "Continuous batching fills the slots; the fuller an iteration and the more prompts in "
-            "it, the longer it takes"
-        )
+        parts.append("Continuous batching fills the slots, and its fuller iterations take longer")
     return f"{'. '.join(parts)}."
 
 
