@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sim.metrics.engine.decode_pace import DecodePace
 from sim.schedulers import ChunkedPrefill
 from sim.units import show_time
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LONGER = 1.05
 """How many times as long a mean TPOT is that asks for a reason."""
@@ -28,7 +25,7 @@ class PacedRun(NamedTuple):
     pace: DecodePace | None
 
     @classmethod
-    def of_plans(cls, label: str, batching: str, tpot: float, plans: pd.DataFrame) -> PacedRun:
+    def of_plans(cls, label: str, batching: str, tpot: float, plans: Any) -> PacedRun:
         """A run with this table of plans (``timeseries.parquet``)."""
         decode, prefill, iterations, start, end = (
             np.asarray(plans[name])
