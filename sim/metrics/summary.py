@@ -22,6 +22,7 @@ from sim.metrics.bands.confidence import error_band, provenance
 from sim.metrics.engine.adapters import adapters
 from sim.metrics.engine.host_tier import host_tier
 from sim.metrics.engine.kv_usage import Taken, taken
+from sim.metrics.engine.padding import padding
 from sim.metrics.engine.prefix_hits import prefix_cache
 from sim.metrics.engine.speculation import pays_note, speculation
 from sim.metrics.engine.token_accounts import token_accounts
@@ -155,6 +156,7 @@ def _details(run: RunRecord, outputs: int, tokens: int) -> dict[str, Any]:
         "kv_cache": _kv_cache(run, full),
         "memory": combined([_memory(pool) for pool in pools]),
         "batch": _batch(run),
+        **padding(run),
         **prefix_cache(run),
         **routing(run),
         **several,

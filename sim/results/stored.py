@@ -93,6 +93,7 @@ SUMMARY: Mapping[str, Shape] = {
             **_each(NUMBER, "mean_decode_batch", "peak_decode_batch", "mean_waiting"),
             **_each(NUMBER, "peak_waiting"),
         },
+        "padding": _each(NUMBER, "prompt_tokens", "slots"),
         "utilisation": _each(NUMBER, "busy", "mfu", "mbu"),
         "bound_by": {"*": NUMBER},
         "time_by_operator": {"*": NUMBER},

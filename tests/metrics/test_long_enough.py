@@ -307,7 +307,7 @@ def test_chance_at_an_end_of_the_band_is_what_more_requests_narrow() -> None:
     assert judged["slo_doubts"] == ["band", "chance at an end"]
     text = slo_text(judged)
     assert text.startswith("SLO met at the predicted times: ")
-    assert "more requests may narrow it, since at an end of it the interval contains" in text
+    assert "At one end of the band chance decides, which more requests may settle; of a" in text
 
 
 def numbers_asked_for(text: str) -> set[str]:

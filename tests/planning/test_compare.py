@@ -14,6 +14,7 @@ import sim
 from sim.cli import app
 from sim.errors import UsageError
 from sim.planning.answers import findings_of
+from sim.planning.contrast import bound_words
 from sim.planning.contrast.bound_words import why_layouts_differ
 from sim.planning.contrast.compare import Comparison, traffic_digest
 from sim.planning.contrast.compare_words import change, main_headline
@@ -25,7 +26,7 @@ from sim.planning.points.grid import read_axes
 from sim.planning.points.wording import spoken
 from sim.rng import repetition_seed
 from sim.terminal.console import as_text
-from sim.units import show_bytes
+from sim.terminal.findings import command_view
 from tests.answers import compare_view, headlines, render_compare
 from tests.planning_fixtures import SMALL, small
 from tests.played import mean_ttfts
@@ -69,6 +70,21 @@ def test_the_sentence_says_what_iterations_decode_and_how_long_they_take(policy:
     assert float(told[1]) < float(told[3])  # of which sequences hold a place that have ended
     assert "A batch served whole waits for its longest answer" in said
     assert not any("longest answer" in line for line in before)
+
+
+def test_the_terminal_says_why_continuous_batching_has_a_longer_tpot() -> None:
+    """Prefills between its steps; the page also that its batches are fuller."""
+    busy = {"workload__arrivals__rate": 200, "scheduler__max_num_seqs": 16}
+    found = compared("scheduler.batching=request,continuous", repetitions=2, **busy)
+    (why,) = found["tpot"]
+    assert why["text"].startswith("TPOT of continuous is ")
+    assert "fuller: " in why["text"]
+    assert "fuller: " not in why["brief"]
+    first = as_text(command_view("compare", found, full=False))
+    assert why["brief"] in " ".join(first.split())
+    assert "prefills join between decode steps: " in why["brief"]
+    assert " requests decode at once instead of " in render_compare(found)
+    assert compared("engine=vllm,sglang", repetitions=1, run__requests=40)["tpot"] == []
 
 
 def test_every_variant_has_its_iterations_if_one_pads() -> None:
@@ -269,6 +285,20 @@ def test_a_value_that_all_share_is_in_no_label() -> None:
     found = compared("engine=vllm", "scheduler.max_num_seqs=2,8", repetitions=1)
     assert [variant["label"] for variant in found["variants"]] == ["2", "8"]
     assert [axis["name"] for axis in found["axes"]] == ["engine", "max_num_seqs"]
+
+
+def test_variants_that_are_mappings_are_named_by_what_differs() -> None:
+    gpu = "gpu: h100-sxm, replicas: 2"
+    varied = "fleet={%s, tensor_parallel: 2},{%s, pipeline_parallel: 2, price_per_gpu_hour: 3}"
+    found = compared(varied % (gpu, gpu), repetitions=1, run__requests=40)
+    names = ["TP 2", "PP 2 price_per_gpu_hour: 3"]
+    assert [variant["label"] for variant in found["variants"]] == names
+    assert found["variants"][0]["settings"]["fleet"]["replicas"] == 2
+    first = " ".join(as_text(compare_view(found)).split())
+    assert "TP 2 has the lowest" in first
+    assert "fleet TP 2" not in first
+    assert first.count(f"TP 2: {{{gpu}, tensor_parallel: 2}}") == 1
+    assert render_compare(found).count("tensor_parallel: 2}") == 1
 
 
 def test_each_variant_is_compared_with_the_best_one() -> None:
@@ -644,25 +674,40 @@ def test_one_of_two_differs_as_surely_as_the_other() -> None:
     assert not difference(long, [3.0, 4.0, 9.5, 20.0, 2.0]).certain
 
 
-def test_a_comparison_of_layouts_says_why_they_differ() -> None:
-    """Communication, weights and room for KV of the runs; not where the layout is the same."""
+def test_a_comparison_of_layouts_says_why_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the parts of an iteration that differ most; not where the layout is the same."""
     document = compared("fleet.0.tensor_parallel=1,4", repetitions=2)
-    runs = [
-        sim.simulate(small(**{"fleet__0__tensor_parallel": size})).summary["infersim"]
-        for size in (1, 4)
-    ]
+
+    def runs_of(size: int) -> list[dict[str, Any]]:
+        layout = {"fleet__0__tensor_parallel": size}
+        return [
+            sim.simulate(small(**layout, seed=seed)).summary["infersim"]
+            for seed in document["seeds"]
+        ]
+
+    runs = [runs_of(size)[0] for size in (1, 4)]
     bounds = [each["bounds"] for each in document["variants"]]
     assert [b["weights_bytes"] for b in bounds] == [r["memory"]["weights_bytes"] for r in runs]
     assert [b["kv_tokens"] for b in bounds] == [r["kv_cache"]["tokens"] for r in runs]
     assert bounds[0]["bound_by"]["communication"] == 0 < bounds[1]["bound_by"]["communication"]
-    why = why_layouts_differ(document)
-    assert "communication takes 0% and " in why
-    assert f"each GPU holds {show_bytes(bounds[0]['weights_bytes'])} and " in why
-    assert why in as_text(compare_view(document)).replace("\n", " ").replace("  ", " ")
-    assert "Why, in the order of the variants: communication" in render_compare(document)
+    spent = [bound["iteration_ms"] for bound in bounds]
+    assert sum(spent[1].values()) == pytest.approx(
+        np.mean([v["batch"]["mean_iteration_ms"] for v in runs_of(4)])
+    )
+    less = spent[0]["weights"] - spent[1]["weights"]
+    assert less > 0 == spent[0]["communication"]
+    (why,) = why_layouts_differ(document)
+    assert why.startswith("Why tensor_parallel=4 has the lowest TPOT p99: its iterations")
+    assert f"{less:.2g} ms less for reading weights" in why
+    assert spoken(why) in " ".join(as_text(compare_view(document)).split())
     assert "Bound by" in render_compare(document)
     alike = compared("scheduler.max_num_seqs=1,64", repetitions=2)
-    assert why_layouts_differ(alike) == ""
+    assert why_layouts_differ(alike) == []
+    more = compared("fleet.0.tensor_parallel=1,2,4,8", repetitions=1)
+    monkeypatch.setattr(bound_words, "FEW", 2)
+    (second,) = why_layouts_differ(more)  # of three others the second best alone
+    assert " Against tensor_parallel=" in second
+    assert "tensor_parallel=1 " not in second
 
 
 def test_replicas_have_room_in_every_cache() -> None:

@@ -32,6 +32,7 @@ from sim.planning.load.played import ProbeRun
 from sim.planning.load.probe import LONG_ENOUGH, _concluded
 from sim.planning.load.search import knee
 from sim.planning.load.sentences import ends_text, own_load, sureness
+from sim.planning.load.sentences import highest as highest_text
 from sim.planning.load.settled import settle
 from sim.scenario import Scenario, load_scenario
 from sim.terminal.console import as_text
@@ -160,6 +161,21 @@ def test_the_answer_says_how_it_was_found() -> None:
     assert at_best["low"] <= at_best["attainment"] <= at_best["high"]
     assert at_best["attainment"] >= at_best["target"] == 0.95
     json.dumps(written, allow_nan=False)
+
+
+@pytest.mark.parametrize(("low", "told"), [(3.9, "3.9 to 4.175"), (3.957, "or more, up to 4.175,")])
+def test_a_load_that_chance_leaves_nothing_below_has_one_end_alone(low: float, told: str) -> None:
+    found = {
+        "unit": "requests/s",
+        "load": 3.957,
+        "fails_at": 4.0,
+        "trust": {"sure_up_to": None},
+        "chance": {"holds_up_to": low, "fails_from": 4.175},
+        "sure": False,
+        "criterion": "slo",
+    }
+    text = f"Highest load: 3.957 requests/s ({told} by chance, with 95 % confidence)"
+    assert highest_text(found) == text
 
 
 def test_one_word_says_how_sure_a_load_is() -> None:

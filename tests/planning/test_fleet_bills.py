@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sim.planning.answers.compare import _means
-from sim.planning.contrast.compare_words import main_headline
+from sim.planning.contrast.compare_words import lines_of, main_headline
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
 from sim.planning.contrast.fleet_bills import of_fleets
 
@@ -76,6 +76,30 @@ def test_dollars_and_energy_of_those_that_meet_the_slo(
     columns: tuple[ContrastColumn, ...], told: str
 ) -> None:
     assert of_fleets(document(*columns)) == told
+
+
+def hourly(column: ContrastColumn, usd: float, served: float = 20.0) -> ContrastColumn:
+    """``column`` with what an hour of it costs."""
+    return replace(
+        column, facts={"hourly_usd": usd, "while_arriving": {"request_throughput": served}}
+    )
+
+
+def test_fleets_that_cost_the_same_an_hour_are_not_ranked_by_what_their_last_answers_cost() -> None:
+    """Whole runs of $23.94 and $17.99 differ in how long they drain alone."""
+    same = document(hourly(STATIC, 31.92), hourly(HPA, 31.92))
+    assert of_fleets(same) == "Both cost $31.92/h and serve the 20 requests/s."
+    assert "goodput" not in " ".join(line.text for line in lines_of(same))
+    late = document(hourly(STATIC, 31.92), hourly(LATE, 31.92))
+    told = "Both cost $31.92/h and serve the 20 requests/s; static alone meets the SLO."
+    assert of_fleets(late) == told
+    fewer = document(hourly(STATIC, 31.92), hourly(HPA, 31.92, 15.0))
+    assert of_fleets(fewer) == "Both cost $31.92/h."
+    assert "hpa costs the least" in of_fleets(document(hourly(STATIC, 31.92), hourly(HPA, 29.0)))
+    table = _means(same)
+    (at,) = [n for n, each in enumerate(table.columns) if each.title == "Cost (USD)"]
+    assert [row[at].text for row in table.rows] == ["23.94", "17.99"]
+    assert not table.columns[at].on_terminal
 
 
 def test_an_overloaded_fleet_is_not_the_cheapest_and_one_that_misses_has_no_star() -> None:

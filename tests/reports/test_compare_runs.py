@@ -15,7 +15,7 @@ from reports.pages.planning.compare_runs import (
     Runs,
     differing,
     drawn_variants,
-    longer_tpot,
+    longer_tpots,
     section,
     slot_plots,
     slot_shares_of,
@@ -139,16 +139,16 @@ def _paced(label: str, tpot: float, batch: int, plans: list[tuple[int, float, in
 def test_a_longer_tpot_has_fuller_batches_and_prefills_between_steps_for_reasons() -> None:
     mine = _paced("continuous", 0.025, 50, [(60, 0.019, 0), (40, 0.034, 256)])
     other = _paced("request", 0.016, 10, [(100, 0.0125, 0)])
-    (told,) = longer_tpot([other, mine])
+    (told,) = longer_tpots([other, mine])
     assert told == (
         "TPOT of continuous is 25 ms instead of 16 ms (request): its batches are fuller: 50 "
         "requests decode at once instead of 10, and one of their steps takes 19 ms instead of 12.5 "
         "ms; prefills join between decode steps: 40% of its iterations prefill too, and take 34 ms."
     )
     as_full = _paced("request", 0.016, 60, [(100, 0.020, 0)])
-    (told,) = longer_tpot([as_full, mine])
+    (told,) = longer_tpots([as_full, mine])
     assert "fuller" not in told
-    assert not list(longer_tpot([_paced("static", 0.0249, 10, [(100, 0.0125, 0)]), mine]))
+    assert not list(longer_tpots([_paced("static", 0.0249, 10, [(100, 0.0125, 0)]), mine]))
 
 
 def test_the_shares_of_slots_are_those_that_are_drawn() -> None:

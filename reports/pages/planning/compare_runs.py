@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
-import pandas as pd
 import yaml
 
 from reports.figures import overlaid, slots
@@ -18,6 +16,7 @@ from reports.frame.run_directory import SavedRun, known
 from sim.findings import Cell, Column, Drawing, Drawings, Heading, Lines, Links, Part, Table
 from sim.planning.answers.cells import Document
 from sim.planning.answers.compare import names
+from sim.planning.contrast.pace_words import PacedRun, longer_tpot
 from sim.units import show_time
 
 MOST_SLOTS = 16
@@ -31,9 +30,6 @@ MOST_KEYS = 40
 
 OTHER_KEYS = ("name", "description", "seed")
 """Entries of a scenario that change no setting."""
-
-CONTINUOUS = "continuous"
-"""The policy whose prefills join the decodes of others."""
 
 Runs = Mapping[int, SavedRun]
 """One run of some variants, by their places in the comparison."""
@@ -54,7 +50,7 @@ def section(document: Document, runs: Runs) -> Heading:
     settings = differing(document, runs) if len(runs) > 1 else None
     parts: list[Part] = [
         Links(f"{note} Their pages:" if links else note, links),
-        Lines(tuple(longer_tpot(shown))),
+        Lines(() if document.get("tpot") else tuple(longer_tpots(shown))),
         Drawings(
             (*slot_plots(views), *slot_shares_of(views), *overlays(shown, runs)),
             "No run has served a request: there is nothing to draw.",
@@ -127,61 +123,15 @@ def slot_shares_of(views: Views) -> list[Drawing]:
     return [Drawing("slot-shares", title, None, note, drawn, wide=True)]
 
 
-class DecodePace(NamedTuple):
-    """How a run decodes: the mean batch, the mean time (s) of an iteration that decodes alone and
-    of one that also prefills, and the share of the latter."""
-
-    batch: float
-    alone: float
-    mixed: float
-    mixed_share: float
-
-    @classmethod
-    def of(cls, timeseries: pd.DataFrame) -> DecodePace | None:
-        """The pace of a run with this table of plans; None where none of them decodes alone."""
-        plans = timeseries[timeseries["decode_seqs"] > 0]
-        prefills = plans["prefill_tokens"] > 0
-        count, time = plans["iterations"], plans["end_s"] - plans["start_s"]
-        alone, mixed = count[~prefills].sum(), count[prefills].sum()
-        if not alone:
-            return None
-        return cls(
-            float((plans["decode_seqs"] * count).sum() / count.sum()),
-            float(time[~prefills].sum() / alone),
-            float(time[prefills].sum() / mixed) if mixed else 0.0,
-            float(mixed / (alone + mixed)),
+def longer_tpots(shown: Sequence[DrawnVariant]) -> Iterator[str]:
+    """Why continuous batching has a longer TPOT than another policy (``longer_tpot``)."""
+    runs = [
+        PacedRun.of_plans(
+            each.label, each.batching, float(each.requests["tpot_s"].mean()), each.timeseries
         )
-
-
-LONGER = 1.05
-"""How many times as long a mean TPOT is that asks for a reason."""
-
-
-def longer_tpot(shown: Sequence[DrawnVariant]) -> Iterator[str]:
-    """Why continuous batching has a longer TPOT than another policy, where its batches and its
-    prefills explain it."""
-    mine = [each for each in shown if each.batching == CONTINUOUS]
-    others = [each for each in shown if each.batching != CONTINUOUS]
-    for one, other in product(mine, others):
-        slow, fast = DecodePace.of(one.timeseries), DecodePace.of(other.timeseries)
-        times = [float(each.requests["tpot_s"].mean()) for each in (one, other)]
-        if slow is None or fast is None or not times[0] > LONGER * times[1]:
-            continue
-        causes = []
-        if slow.batch > fast.batch and slow.alone > fast.alone:
-            causes.append(
-                f"its batches are fuller: {slow.batch:.3g} requests decode at once instead of "
-                f"{fast.batch:.3g}, and one of their steps takes {show_time(slow.alone)} instead "
-                f"of {show_time(fast.alone)}"
-            )
-        if slow.mixed_share > fast.mixed_share and slow.mixed > slow.alone:
-            causes.append(
-                f"prefills join between decode steps: {slow.mixed_share:.0%} of its iterations "
-                f"prefill too, and take {show_time(slow.mixed)}"
-            )
-        if causes:
-            told = " instead of ".join(map(show_time, times))
-            yield f"TPOT of {one.label} is {told} ({other.label}): {'; '.join(causes)}."
+        for each in shown
+    ]
+    return (reason.text for reason in longer_tpot(runs))
 
 
 def _view(each: DrawnVariant, window: tuple[float, float] | None = None) -> SlotView | None:

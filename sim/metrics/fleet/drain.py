@@ -95,7 +95,7 @@ def while_arriving(run: RunRecord, verdict: Mapping[str, Any]) -> dict[str, Any]
     return {"while_arriving": found | _last(run, verdict if len(dealt.came) > 1 else {})}
 
 
-COMPARED = ("request_goodput", "output_throughput")
+COMPARED = ("request_throughput", "request_goodput", "output_throughput")
 """The rates of which ``mean_while_arriving`` has the means."""
 
 

@@ -112,6 +112,13 @@ METRICS = (
         "batch.peak_decode_batch", "decode_batch", "sequences",
         kind="count", table="batch", detail="peak",
     ),
+    Metric(
+        "padding.prompt_tokens", "padding",
+        kind="share", table="batch", detail="prompts", optional=True,
+    ),
+    Metric(
+        "padding.slots", "padding", kind="share", table="batch", detail="slots", optional=True,
+    ),
     *COST_METRICS,
     *FAILURE_METRICS,
 )  # fmt: skip
@@ -291,6 +298,12 @@ DEFINITIONS: Mapping[str, Definition] = {
         "Sequences that decode in the same iteration. All share one reading of the weights: the "
         "larger the batch, the cheaper a token.",
     ),
+    "padding": Definition(
+        "Padding",
+        "Shares of the prompt tokens and of the decode slots that static batching computes in "
+        "vain: each prompt is made as long as the longest of its batch, and each slot runs until "
+        "the longest answer is complete.",
+    ),
     "busy": Definition(
         "Busy",
         "Share of the time in which a replica runs iterations, whether of one request or of a "
@@ -307,8 +320,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     "bound_by": Definition(
         "Bound by",
         "What the busy time was spent waiting for: arithmetic (compute), memory bandwidth "
-        "(memory), fixed costs of small operators (launch overhead), other GPUs (communication) or "
-        "the engine's own code (host).",
+        "(memory), what a kernel takes however little it computes (launch overhead), other GPUs "
+        "(communication) or the engine's own code (host).",
     ),
     "operator": Definition(
         "Operator",

@@ -187,14 +187,13 @@ def deciding(verdict: Mapping[str, Any], ends: Mapping[str, Any] | None = None) 
         text = f" {_BY_UNFINISHED}{text or ' A longer run would tell.'}"
     if DoubtKind.BAND in doubts:
         also = _at_the_band(verdict, None if text else ends)
-        narrow = "do not narrow it"
+        narrow = "; more requests do not narrow it, and a longer run may hold less."
         if DoubtKind.END_CHANCE in doubts:
-            narrow = "may narrow it, since at an end of it the interval contains the target"
-        text += (
-            f"{also} all the same."
-            if text
-            else f"{also}; more requests {narrow}, and a longer run may hold less."
-        )
+            narrow = (
+                ". At one end of the band chance decides, which more requests may settle; of a "
+                "longer run a smaller share may be within the SLO."
+            )
+        text += f"{also} all the same." if text else f"{also}{narrow}"
     return text
 
 

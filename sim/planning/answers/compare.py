@@ -9,7 +9,6 @@ from sim.errors import shorten
 from sim.findings import Cell, Column, Drawing, Drawings, Findings, Heading, Headline, Lines, Table
 from sim.metrics.own import PREFIX
 from sim.metrics.states import SloState, State
-from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import MOST_ROWS, STATES, Document, answered, failures, setup, text
 from sim.planning.answers.drawings import (
     BATCHING,
@@ -36,10 +35,20 @@ from sim.planning.contrast.compare_words import (
     with_unit,
     written,
 )
-from sim.planning.contrast.variant_words import Entry, entries_of, latency_keys, values_of, varied
-from sim.planning.points.figures import DOLLARS, HELD, KWH
+from sim.planning.contrast.fleet_bills import same_bill
+from sim.planning.contrast.variant_words import (
+    Entry,
+    entries_of,
+    in_full,
+    latency_keys,
+    metric_of,
+    rate_of,
+    values_of,
+    varied,
+)
+from sim.planning.points.figures import COMING, DOLLARS, HELD, KWH
 from sim.planning.points.wording import spoken
-from sim.units import PER_OUTPUT_TOKENS, show_cost
+from sim.units import PER_OUTPUT_TOKENS, show_cost, show_utilisation
 
 FEW = 6
 """Variants that need no numbers."""
@@ -50,13 +59,19 @@ LONGEST = 28
 MOST_DRAWN = 4
 """Variants of which a run is drawn."""
 
+MOST_CAUSES = 2
+"""Sentences on why layouts differ among the first lines."""
+
 COST, ATTAINED = "cost.usd_per_million_output_tokens", "verdict.attainment"
 """The cost of variants, and the share of requests that they serve within the SLO."""
 
 
 def definition(entry: Entry) -> str | None:
     """The definition of a metric; None for one of the user's own."""
-    return METRIC[entry["key"]].definition if entry["key"] in METRIC else None
+    metric = metric_of(entry)
+    if metric is None:
+        return None
+    return "coming" if entry["key"].startswith(COMING) else metric.definition
 
 
 def numbered(document: Document) -> bool:
@@ -91,10 +106,10 @@ def chosen(document: Document) -> list[int]:
     """The variants of which a run is drawn: the base, then the best by TTFT or, without it, by
     throughput; in the order of the comparison."""
     served = [i for i, each in enumerate(document["variants"]) if each["error"] is None]
-    entries, ranked = entries_of(document), list(served)
+    ranked = list(served)
     for key in ("output_throughput", latency_keys(document)[0]):
-        if key in entries:
-            best = best_first(entries[key], entries[key]["means"])
+        if (entry := rate_of(document, key)) is not None:
+            best = best_first(entry, entry["means"])
             ranked = [*best, *(i for i in ranked if i not in best)]
     if document["base"] in ranked:
         ranked.sort(key=lambda index: index != document["base"])
@@ -103,9 +118,8 @@ def chosen(document: Document) -> list[int]:
 
 def drawn_entries(document: Document) -> list[Entry]:
     """The figures whose means and differences are drawn."""
-    entries = entries_of(document)
     keys = ("output_throughput", *latency_keys(document), "request_goodput")
-    return [entries[key] for key in keys if key in entries]
+    return [entry for key in keys if (entry := rate_of(document, key)) is not None]
 
 
 def of_means(document: Document) -> Iterator[Drawing]:
@@ -213,7 +227,7 @@ def cost_attained(document: Document) -> PointChart | None:
     return PointChart(ChartAxis(PER_OUTPUT_TOKENS), share, series)
 
 
-OF_SLO = ("request_goodput", "verdict.attainment")
+OF_SLO = ("request_goodput", f"{COMING}request_goodput", "verdict.attainment")
 """Metrics that say nothing without an SLO."""
 
 SHOWN = ("request_goodput", "output_throughput", "mean_ttft_ms")
@@ -257,8 +271,10 @@ def findings(document: Document) -> Findings:
     first, others = main_headline(document)
     padded = [document["padding"]] if document.get("padding") else []
     why = why_layouts_differ(document)
-    others = [*others, why] if why else others
-    brief = dict.fromkeys((*others[:1], *padded, *filter(None, [why])))
+    slower = document.get("tpot") or []
+    others += [*why, *(each["text"] for each in slower)]
+    short = [each["brief"] for each in slower[:1]]
+    brief = dict.fromkeys((*others[:1], *padded, *why[:MOST_CAUSES], *short))
     errors = shared_errors(document)
     drawn = tuple(of_means(document)), tuple(of_differences(document))
     label = "-" if base is None else spoken(variants[base]["label"])
@@ -285,7 +301,7 @@ def findings(document: Document) -> Findings:
                     Lines(tuple(map(spoken, document["notes"])), "warn"),
                 ),
             ),
-            Heading("figures", "Figures", (_means(document),)),
+            Heading("figures", "Figures", (_means(document), Lines(tuple(in_full(document))))),
             Heading(
                 "differences",
                 "Differences",
@@ -312,7 +328,8 @@ def _on_terminal(document: Document) -> set[str]:
     """The metrics that say most of what was varied."""
     entries = entries_of(document)
     costs = [cost for cost in entries[COST]["means"] if cost] if COST in entries else []
-    found = {*SHOWN, *latency_keys(document), *document.get("latencies", {}).values()}
+    shown = [entry["key"] for key in SHOWN if (entry := rate_of(document, key)) is not None]
+    found = {*shown, *latency_keys(document), *document.get("latencies", {}).values()}
     found.update(key for key in entries if key.startswith(PREFIX))
     if not limited(document):
         found.update(WITHOUT_SLO)
@@ -324,6 +341,8 @@ def _on_terminal(document: Document) -> set[str]:
         found.update([HITS] if max(hits) - min(hits) > MORE_HITS else [])
     if HELD.key in entries:
         found.update(FLEETS)
+        if same_bill(document):  # whole runs differ by their last answers alone
+            found -= {DOLLARS.key, KWH.key}
     elif limited(document) and costs and max(costs) > 1.1 * min(costs):
         found.update(COSTS)
     return found
@@ -348,7 +367,10 @@ def _means(document: Document) -> Table:
     apart = any(state in ("failed", State.OVERLOADED) for state in states)
     layouts = varies_layout(document)
     bound = Column("Bound by", False, "bound_by", fold=2, on_terminal=layouts)
-    columns = [*heads, Column("State", False, on_terminal=apart), bound]
+    full = Column(
+        "Busiest replica (%)", definition="busiest_replica", on_terminal=_uneven(document)
+    )
+    columns = [*heads, Column("State", False, on_terminal=apart), bound, full]
     for entry in document["figures"]:
         unit, key = "ms" if entry["unit"] == "ms" else "", entry["key"]
         column = Column(head(entry), True, definition(entry), unit=unit)
@@ -359,12 +381,27 @@ def _means(document: Document) -> Table:
             *_names(document, index),
             text(state)._replace(tone=STATES.get(state, "")),
             text(bound_text(document["variants"][index])),
+            _busiest(document["variants"][index]),
             *(_mean(document, entry, index) for entry in document["figures"]),
         )
         for index, state in enumerate(states)
     )
     legend = (MARKS["best"], "is the best of a column"), (MARKS["tied"], "is tied with it")
     return Table("means", "Means", tuple(columns), rows, keys=len(heads), legend=legend)
+
+
+def _uneven(document: Document) -> bool:
+    """Whether a router deals unevenly, so that a replica is fuller than the fleet."""
+    return any("busiest_replica" in variant for variant in document["variants"])
+
+
+def _busiest(variant: Mapping[str, Any]) -> Cell:
+    """The share of its own capacity that the busiest replica takes."""
+    found = variant.get("busiest_replica")
+    if found is None:
+        return Cell("-", None)
+    used = float(found["utilisation"])
+    return Cell(show_utilisation(used).removesuffix("%"), round(100 * used, 6))
 
 
 def _mean(document: Document, entry: Entry, index: int) -> Cell:
@@ -374,7 +411,8 @@ def _mean(document: Document, entry: Entry, index: int) -> Cell:
     shown = show_cost(value) if unit == "USD" else written(value, unit).removesuffix("%")
     exact = round(100 * value, 9) if unit == "share" else value
     misses = document["variants"][index].get("slo") == SloState.MISSED
-    best = "" if unit == "USD" and misses else MARKS[mark(entry, index)]
+    ranked = unit != "USD" or not (misses or same_bill(document))
+    best = "" if not ranked else MARKS[mark(entry, index)]
     return Cell(f"{best}{shown}", exact, hint=reason(document, entry, index))
 
 

@@ -92,6 +92,16 @@ DEFINITIONS: Mapping[str, Definition] = {
         "run to tell. overload?: more than 100 % of the capacity arrives, so that the fleet is "
         "probably overloaded; a longer run would tell.",
     ),
+    "busiest_replica": Definition(
+        "Busiest replica",
+        "The share of its own capacity that the fullest replica takes, where the router deals "
+        "unevenly: from 100 % on it is overloaded, even if the fleet has capacity left.",
+    ),
+    "coming": Definition(
+        "Rate while requests come",
+        "What is served per second over the time in which requests come; the end of a run, in "
+        "which a fleet only finishes what it has begun, does not count.",
+    ),
     "difference": Definition(
         "Difference",
         "The mean of the variant over that of the base: less one, in percent, or from twice on as "

@@ -296,6 +296,12 @@ def _engine(own: Mapping[str, Any], spread: Spread) -> Iterator[Row]:
     whole = any(name in own["batching"] for name in (Static.name, RequestLevel.name))
     if whole and decoding and decoding < (batch["mean_running"] or 0.0):
         yield "of running, decoding", _mean(decoding)
+    if "padding" in own:
+        found = own["padding"]
+        yield (
+            "padding, prompts / slots",
+            f"{share(found['prompt_tokens'])} / {share(found['slots'])}",
+        )
     if "prefix_cache" in own and not shares_nothing(own["prefix_cache"]):
         hits = own["prefix_cache"]["hit_rate"] or 0.0
         yield "prefix hits", shown(hits, "prefix_cache.hit_rate")

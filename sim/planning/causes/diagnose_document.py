@@ -26,8 +26,9 @@ from sim.planning.causes.counterfactuals import EFFORTS, LONGER, PROBE
 from sim.planning.causes.diagnose import WORTH, Diagnosis, Trial
 from sim.planning.contrast.gains import CAPACITY, FIGURES, GainFigure, figure_rows, figures_of
 from sim.planning.points.footnote_words import footnotes, sure_of
+from sim.planning.points.padding_words import padding_text
 from sim.planning.points.points import Settings, show
-from sim.planning.points.study import head, padding_text, setup_text
+from sim.planning.points.study import head, setup_text
 from sim.planning.points.wording import share
 from sim.units import many, milliseconds, number
 

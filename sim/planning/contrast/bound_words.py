@@ -1,47 +1,54 @@
 """Says what bounds the variants of a comparison, and why layouts of GPUs differ.
 
-The figures are those of the runs: where the busy time goes, the weights that each GPU holds, and
-the tokens that all KV caches hold.
+The figures are those of the runs: where the busy time goes, what a mean iteration spends its time
+on, and how many sequences it decodes. Times in ms.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from sim.metrics.fleet.drain import KEEPS_UP
 from sim.metrics.terms.definitions import bound_name
-from sim.planning.contrast.variant_words import Document, varied
-from sim.units import show_bytes, show_share
+from sim.planning.contrast.variant_words import (
+    Document,
+    Entry,
+    entries_of,
+    latency_keys,
+    name,
+    rate_of,
+    varied,
+)
+from sim.units import number
 
 LAYOUT = ("fleet", "replicas")
 """Keys, or the ends of keys, that change which GPU does what; so do all that end in _parallel."""
 
-FEW = 4
-"""Variants that a sentence has one by one; of more it has the least and the most."""
+FEW = 3
+"""Variants that the best one is compared with one by one; of more, the second best alone."""
 
-APART, TIMES = 0.03, 1.1
-"""The difference of two shares, and the ratio of two sizes, from which on they are worth a
-sentence."""
+MOST_PARTS = 3
+"""Parts of an iteration that a sentence names."""
 
+APART = 0.03
+"""The relative difference of a latency or a rate from which on its cause is worth a sentence."""
 
-def bounds_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The means over repetitions of a variant: the shares ``bound_by`` of the busy time, and of the
-    first the ``weights_bytes`` of a GPU and the ``kv_tokens`` of all caches, None where pools
-    differ; None of a run that was observed, whose operators are not known."""
-    details = [summary["infersim"] for summary in summaries]
-    if not details or not all(own.get("bound_by") for own in details):
-        return None
-    own, shares = details[0], [each["bound_by"] for each in details]
-    caches, tokens = own.get("data_ranks", own["replicas"]), own["kv_cache"].get("tokens")
-    keys = dict.fromkeys(key for each in shares for key in each)
-    return {
-        "bound_by": {
-            key: math.fsum(each.get(key) or 0.0 for each in shares) / len(shares) for key in keys
-        },
-        "weights_bytes": own["memory"].get("weights_bytes"),
-        "kv_tokens": None if tokens is None else tokens * caches,
-    }
+SPENT: Mapping[str, str] = {
+    "weights": "reading weights",
+    "kv": "reading the KV cache",
+    "activations": "reading activations",
+    "compute": "arithmetic",
+    "communication": "messages between GPUs",
+    "latency": "launch overhead",
+    "host": "the engine's own code",
+}
+"""What a mean iteration spends its time on, by the keys of ``bounds.iteration_ms``."""
+
+PART, LARGE, SAME = 0.1, 0.25, 0.05
+"""The share of all that differs between two iterations from which on a part of it is named; the
+share of both that a part which hardly differs has where it is named, and how far that may
+differ."""
 
 
 def bound_text(variant: Mapping[str, Any]) -> str:
@@ -65,38 +72,79 @@ def varies_layout(document: Document) -> bool:
     )
 
 
-def why_layouts_differ(document: Document) -> str:
-    """Why variants of other layouts differ, in a sentence; empty where nothing tells, or the layout
-    is the same, or some of them failed."""
-    found = [each.get("bounds") for each in document["variants"]]
-    if not varies_layout(document) or not all(found):
-        return ""
-    waits = [float(each["bound_by"].get("communication", 0.0)) for each in found]
-    weights, room = ([each[key] for each in found] for key in ("weights_bytes", "kv_tokens"))
-    told = []
-    if max(waits) - min(waits) >= APART:
-        told.append(f"communication takes {_each(waits, show_share)} of the busy time")
-    if _differ(weights):
-        told.append(f"each GPU holds {_each(weights, show_bytes)} of weights to read")
-    if _differ(room):
-        told.append(f"all KV caches hold {_each(room, '{:,.0f}'.format)} tokens")
-    order = "" if len(found) > FEW else ", in the order of the variants"
-    return f"Why{order}: {'; '.join(told)}." if told else ""
+def why_layouts_differ(document: Document) -> list[str]:
+    """Why the best of variants of other layouts is better than each of a few others, or than the
+    second best, in sentences; none where nothing tells, the layout is the same, or a variant
+    failed."""
+    found = [each.get("bounds") or {} for each in document["variants"]]
+    entry = _judged_by(document)
+    if not varies_layout(document) or not all(each.get("iteration_ms") for each in found):
+        return []
+    if entry is None or entry["first"] is None:
+        return []
+    first, means = entry["first"], entry["means"]
+    ratios = {i: _ratio(means[first], mean) for i, mean in enumerate(means) if i != first and mean}
+    others = sorted((i for i in ratios if ratios[i] >= 1 + APART), key=lambda i: ratios[i])
+    others = others if len(others) <= FEW else others[:1]
+    if not others:
+        return []
+    what = f"has the lowest {entry['title']}"
+    if entry["better"] == "higher":
+        what = f"serves the most {entry['title'].lower()}"
+    best = f"its iterations take {_taken(found[first])} on average and decode"
+    why = f"Why {name(document, first)} {what}: {best} {_decoded(found[first])}."
+    told = [_against(name(document, index), found[first], found[index]) for index in others]
+    return [f"{why} {told[0]}", *told[1:]]
 
 
-def _differ(values: Sequence[float | None]) -> bool:
-    """Whether the largest of sizes that are all known is well above the least."""
-    known = [value for value in values if value]
-    return len(known) == len(values) and max(known) >= TIMES * min(known)
+def _judged_by(document: Document) -> Entry | None:
+    """The figure by which layouts are judged: TPOT where all keep up, else what they serve."""
+    if all(variant["state"] in KEEPS_UP for variant in document["variants"]):
+        return entries_of(document).get(latency_keys(document)[1])
+    return rate_of(document, "output_throughput")
 
 
-def _each(values: Sequence[float], shown: Callable[[float], str]) -> str:
-    """The values of a few variants, or the least and the most.
+def _ratio(one: float, other: float) -> float:
+    return max(one, other) / min(one, other)
 
-    >>> _each([0.2, 0.15, 0.0], show_share), _each([1, 2, 4, 8, 3], str)
-    ('20%, 15% and 0%', '1 to 8')
+
+def _against(other: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """How a mean iteration of the best variant differs from one of the ``other``."""
+    parts = ", ".join(_apart(mine["iteration_ms"], theirs["iteration_ms"]))
+    return f"Against {other} ({_taken(theirs)}, {_decoded(theirs)}): {parts}."
+
+
+def _taken(bounds: Mapping[str, Any]) -> str:
+    """The time of a mean iteration."""
+    return f"{number(sum(bounds['iteration_ms'].values()))} ms"
+
+
+def _decoded(bounds: Mapping[str, Any]) -> str:
+    """The sequences that decode in an iteration of each batch in flight.
+
+    >>> _decoded({"decode_batch": 4.1, "batches": 8}), _decoded({"decode_batch": 24, "batches": 1})
+    ('4.1 sequences in each of 8 batches', '24 sequences')
     """
-    if len(values) > FEW:
-        return f"{shown(min(values))} to {shown(max(values))}"
-    told = [shown(value) for value in values]
-    return f"{', '.join(told[:-1])} and {told[-1]}"
+    several = f" in each of {bounds['batches']:,} batches" if bounds["batches"] > 1 else ""
+    return f"{number(bounds['decode_batch'])} sequences{several}"
+
+
+def _apart(mine: Mapping[str, float], theirs: Mapping[str, float]) -> list[str]:
+    """The parts of an iteration that differ most, and large ones that do not.
+
+    >>> _apart({"weights": 2.0, "latency": 5.0}, {"weights": 3.1, "latency": 5.01})
+    ['1.1 ms less for reading weights', 'the same 5 ms of launch overhead']
+    """
+    differ = {key: mine.get(key, 0.0) - theirs.get(key, 0.0) for key in SPENT}
+    whole = sum(map(abs, differ.values()))
+    most = sorted(SPENT, key=lambda key: -abs(differ[key]))
+    told = [
+        f"{abs(differ[key]):.2g} ms {'more' if differ[key] > 0 else 'less'} for {SPENT[key]}"
+        for key in most[:MOST_PARTS]
+        if abs(differ[key]) >= PART * whole > 0
+    ]
+    least = LARGE * max(sum(mine.values()), sum(theirs.values()))
+    alike = [
+        key for key in SPENT if mine.get(key, 0.0) >= least and abs(differ[key]) < SAME * mine[key]
+    ]
+    return told + [f"the same {number(mine[key])} ms of {SPENT[key]}" for key in alike]

@@ -14,19 +14,20 @@ from hashlib import sha256
 from typing import Any
 
 from sim.errors import InfersimError, UsageError
-from sim.metrics.fleet.drain import mean_while_arriving
-from sim.metrics.load.busiest import busiest_of
 from sim.metrics.own import failures
 from sim.metrics.question.question_text import asked, changed, hardware
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.words.format_words import formats
-from sim.planning.contrast.bound_words import bounds_of
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
+from sim.planning.contrast.facts import facts_of
+from sim.planning.contrast.pace_words import PacedRun, longer_tpot
+from sim.planning.contrast.variant_words import short_values
 from sim.planning.points.executors import Executor
-from sim.planning.points.figures import held
+from sim.planning.points.figures import held, while_coming
 from sim.planning.points.grid import Axis, check_values, points
+from sim.planning.points.padding_words import paddings
 from sim.planning.points.points import Keeper, Outcome, Point, show
-from sim.planning.points.study import Study, Tell, notes_on, paddings, told_of
+from sim.planning.points.study import Study, Tell, notes_on, told_of
 from sim.planning.points.wording import at_slo, short_keys, slo_keys
 from sim.rng import repetition_seed
 from sim.scenario import Scenario
@@ -96,8 +97,7 @@ class Comparison:
             for number, seed in enumerate(seeds)
         ]
         found = Study(self.scenario, executor, progress).run(runs)
-        names = self._names()
-        labels = [_named(variant, names) for variant in self.variants]
+        labels = self._labels()
         slo = slo_keys([each.summary for each in found if each.summary is not None])
         columns = [
             _column(label, variant.settings, found[at * count : (at + 1) * count], slo)
@@ -108,13 +108,34 @@ class Comparison:
             document["notes"].insert(0, self._fixed(found))
         told = told_of((labels[each.point.index // count], each) for each in found)
         document["padding"] = paddings(told)
+        document["tpot"] = [
+            reason._asdict() for reason in longer_tpot(_paced(labels, found[::count]))
+        ]
         document["notes"] += [*failures([summary for _, summary in told]), *notes_on(told)]
         return document
 
-    def _names(self) -> dict[str, str]:
-        """The keys that have several values (all if none has), and how they are written."""
-        several = [axis.key for axis in self.axes if len(axis.values) > 1]
-        return short_keys(several or [axis.key for axis in self.axes])
+    def _labels(self) -> list[str]:
+        """The values of each variant, with their keys if several are varied."""
+        several = [axis for axis in self.axes if len(axis.values) > 1]
+        keys = short_keys([axis.key for axis in several])
+        columns = [
+            {show(value): text for value, text in zip(axis.values, short, strict=True)}
+            for axis in several
+            for short in [short_values(axis.values)]
+        ]
+        found = []
+        for variant in self.variants:
+            values = [
+                texts[show(variant.settings[axis.key])]
+                for axis, texts in zip(several, columns, strict=True)
+            ]
+            named = zip(several, values, strict=True)
+            found.append(
+                values[0]
+                if len(several) == 1
+                else ", ".join(f"{keys[axis.key]}={value}" for axis, value in named)
+            )
+        return found
 
     def _possible(self) -> dict[int, Scenario]:
         """The variants that are valid scenarios."""
@@ -233,11 +254,18 @@ def _packed(code: str, *columns: Sequence[float]) -> bytes:
     return b"".join(array.array(code, column).tobytes() for column in columns)
 
 
-def _named(variant: Point, names: Mapping[str, str]) -> str:
-    """A variant's values, with their keys if there are several."""
-    if len(names) == 1:
-        return show(variant.settings[next(iter(names))])
-    return ", ".join(f"{name}={show(variant.settings[key])}" for key, name in names.items())
+def _paced(labels: Sequence[str], outcomes: Sequence[Outcome]) -> list[PacedRun]:
+    """How the first run of each variant decodes, of those that ran."""
+    return [
+        PacedRun(
+            label,
+            each.summary["infersim"]["batching"],
+            (each.summary["mean_tpot_ms"] or 0.0) / 1e3,
+            each.pace,
+        )
+        for label, each in zip(labels, outcomes, strict=True)
+        if each.summary is not None
+    ]
 
 
 def _column(
@@ -253,13 +281,13 @@ def _column(
     summaries = [run.summary for run in runs if run.summary is not None]
     states = tuple(summary["infersim"]["verdict"]["state"] for summary in summaries)
     rows = [
-        headlines(summary) | at_slo(summary, latencies) | held(summary) for summary in summaries
+        headlines(summary) | at_slo(summary, latencies) | held(summary) | while_coming(summary)
+        for summary in summaries
     ]
     values = {
         key: [row.get(key) for row in rows] for key in dict.fromkeys(k for r in rows for k in r)
     }
     bands = summaries[0]["infersim"]["bands"]
     slo = tuple(summary["infersim"]["verdict"]["slo_state"] for summary in summaries)
-    uneven = busiest_of([each["infersim"]["verdict"] for each in summaries])
-    of_runs = uneven, mean_while_arriving(summaries), bounds_of(summaries)
-    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo, *of_runs)
+    facts = facts_of(summaries)
+    return ContrastColumn(label, dict(settings), values, None, 0, states, bands, slo, facts)

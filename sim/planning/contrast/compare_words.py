@@ -13,16 +13,19 @@ from typing import Any, NamedTuple
 from sim.metrics.bands.trust import Trust
 from sim.metrics.load.long_enough import FULL
 from sim.metrics.states import State
-from sim.metrics.terms.definitions import METRIC
 from sim.metrics.texts import SENT_MOST, replica_name
-from sim.planning.contrast.arriving_words import arriving_text
-from sim.planning.contrast.fleet_bills import of_fleets
+from sim.planning.contrast.arriving_words import shifts, whole_run_text
+from sim.planning.contrast.fleet_bills import of_fleets, same_bill
 from sim.planning.contrast.variant_words import (
+    SAME,
     Document,
     Entry,
+    alike,
     entries_of,
     latency_keys,
+    metric_of,
     name,
+    rate_of,
     varied,
 )
 from sim.planning.points.wording import share
@@ -30,9 +33,6 @@ from sim.units import TWICE, milliseconds, number, show_utilisation
 
 BY_THROUGHPUT = (State.OVERLOADED, State.OFFLINE, State.CLOSED_LOOP)
 """States in which the throughput is what a variant achieves, not what the traffic asks for."""
-
-SAME = 0.005
-"""Means that are no further apart than this share would be multiples of 1.00."""
 
 MOST_NAMED = 3
 """Variants that a sentence lists."""
@@ -44,8 +44,9 @@ def unit(entry: Entry) -> str:
     >>> unit({"key": "output_throughput", "unit": "1/s"}), unit({"key": "x", "unit": "share"})
     ('tokens/s', '%')
     """
-    if entry["unit"] == "1/s":
-        return METRIC[entry["key"]].unit
+    metric = metric_of(entry)
+    if entry["unit"] == "1/s" and metric is not None:
+        return metric.unit
     return "%" if entry["unit"] == "share" else str(entry["unit"])
 
 
@@ -62,9 +63,9 @@ def head(entry: Entry) -> str:
     >>> head({"key": "output_throughput", "title": "Output tokens", "unit": "1/s"})
     'Output tokens/s'
     """
-    if entry["unit"] == "1/s":
-        return METRIC[entry["key"]].head
-    title = str(entry["title"])
+    title, metric = str(entry["title"]), metric_of(entry)
+    if entry["unit"] == "1/s" and metric is not None:
+        return metric.head + title.removeprefix(metric.title)
     return f"{title} (%)" if entry["unit"] == "share" else title
 
 
@@ -216,11 +217,11 @@ def shared_errors(document: Document) -> str:
             key = tuple(found["shared"]), tuple(found["own"])
             groups.setdefault(key, []).append(index)
     told = []
-    for (alike, own), members in groups.items():
+    for (shared, own), members in groups.items():
         who = "" if len(groups) == 1 else f" ({_list(document, members)})"
-        parts = [f"Errors that both share cancel in part: {_causes(alike)}"] if alike else []
+        parts = [f"Errors that both share cancel in part: {_causes(shared)}"] if shared else []
         parts += (
-            [f"{'those' if alike else 'Errors'} of each alone do not: {_causes(own)}"]
+            [f"{'those' if shared else 'Errors'} of each alone do not: {_causes(own)}"]
             if own
             else []
         )
@@ -303,12 +304,13 @@ def _told(document: Document) -> list[CompareLine]:
     text = "; ".join(told)
     entries = entries_of(document)
     further = [CompareLine(of_fleets(document), of_fleets=True)]
-    further += [
-        _latency(document, entries[key], up) for key in latency_keys(document)[:1] if key in entries
-    ]
-    rate = "request_goodput" if limited(document) else "output_throughput"
-    further += [_rate(document, entries[key], served) for key in (rate,) if key in entries]
-    return [CompareLine(f"{text}."), *(line for line in further if line.text)]
+    key = latency_keys(document)[0]
+    latency = _latency(document, entries[key], up) if key in entries else CompareLine("")
+    further.append(latency._replace(sure=f"{latency.sure} {_growing(document, served)}".strip()))
+    rate = rate_of(document, "request_goodput" if limited(document) else "output_throughput")
+    if rate is not None and not (same_bill(document) and alike(rate["means"])):
+        further.append(_rate(document, rate, served))
+    return [CompareLine(f"{text}."), *(line for line in further if line.whole)]
 
 
 def _keeping_up(document: Document, served: Sequence[int], up: Sequence[int]) -> str:
@@ -360,7 +362,8 @@ def _list(document: Document, indices: Sequence[int]) -> str:
 def _by_throughput(
     document: Document, served: Sequence[int], *, all_over: bool
 ) -> list[CompareLine]:
-    entry = entries_of(document)["output_throughput"]
+    entry = rate_of(document, "output_throughput")
+    assert entry is not None
     told = [_rate(document, entry, served)]
     if all_over:
         told[0] = told[0]._replace(text=f"{_all(served)} are {State.OVERLOADED}; {told[0].text}")
@@ -373,26 +376,47 @@ def _by_throughput(
     return told
 
 
+def _growing(document: Document, served: Sequence[int]) -> str:
+    """That latencies of variants of which the fleet or a replica is overloaded grow with the length
+    of a run; empty where there are none."""
+    over = [
+        index
+        for index in served
+        for variant in [document["variants"][index]]
+        if variant["state"] == State.OVERLOADED
+        or variant.get("busiest_replica", {}).get("utilisation", 0.0) >= 1
+    ]
+    if not over:
+        return ""
+    return (
+        f"Latencies of {_list(document, over)} grow with the length of the run: multiples of them "
+        "say little."
+    )
+
+
 def _rate(document: Document, entry: Entry, served: Sequence[int]) -> CompareLine:
     """The variant that serves the most, and how many times what the others serve."""
-    what = METRIC[entry["key"]].title.lower()
+    metric = metric_of(entry)
+    what = (metric.title if metric is not None else str(entry["title"])).lower()
     first, best = entry["first"], entry["best"]
+    if first is not None and alike(entry["means"]):
+        value = with_unit(entry, entry["means"][first])
+        return CompareLine(f"{what.capitalize()}: the same within {SAME:.1%}, about {value}.")
     if first is None or not best:
         return CompareLine(
             f"{what.capitalize()}: no difference that is sure, {_span(entry, served)}."
         )
     value = with_unit(entry, entry["means"][first])
-    if _alike(entry["means"]):
-        return CompareLine(f"{what.capitalize()}: the same within {SAME:.1%}, about {value}.")
-    head = f"{name(document, first)} serves the most {what}, {value}"
-    if entry["key"] == "request_goodput":
-        head = f"{name(document, first)} has the highest goodput, {value}"
     others, sure = _others(document, entry, first), ""
+    when = " while requests come" if shifts(document, entry, first, others) else ""
+    head = f"{name(document, first)} serves the most {what}{when}, {value}"
+    if what == "goodput":
+        head = f"{name(document, first)} has the highest goodput{when}, {value}"
     if others:
         sure = _how_sure(document, entry, first, _least_sure(entry, others))
     times = _times(document, entry, first, "{}x")
-    came = arriving_text(document, entry, first, others)
-    return CompareLine(f"{head}{_tied(best)}{times}.{came}", sure)
+    whole = whole_run_text(document, entry, first, others)
+    return CompareLine(f"{head}{_tied(best)}{times}.{whole}", sure)
 
 
 def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine:
@@ -408,7 +432,7 @@ def _latency(document: Document, entry: Entry, up: Sequence[int]) -> CompareLine
         return CompareLine(f"Of these, {name(document, first)} has the lowest {title}, {value}.")
     if not entry["best"]:
         return CompareLine(f"{title}: no difference that is sure, {_span(entry, list(known))}.")
-    if _alike(entry["means"]):
+    if alike(entry["means"]):
         return CompareLine(
             f"{title}: the same within {SAME:.1%}, about {milliseconds(known[first])}."
         )
@@ -468,12 +492,6 @@ def _times(document: Document, entry: Entry, first: int, form: str) -> str:
         else:
             told.append(f"{times} {name(document, index)}")
     return f" ({'; '.join(told)})" if entry["better"] == "lower" else f": {', '.join(told)}"
-
-
-def _alike(means: Sequence[float | None]) -> bool:
-    """Whether no variant is so much better than another that a multiple would show it."""
-    known = [mean for mean in means if mean]
-    return len(known) == len(means) and _ratio(min(known), max(known)) < 1 + SAME
 
 
 def _ratio(one: float, other: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sim.catalog.spreads import PARTS
@@ -14,6 +14,8 @@ from sim.metrics.bands.trust import trust
 from sim.metrics.latency.intervals import Z95
 from sim.planning.contrast.paired import Difference, difference
 from sim.planning.points.figures import (
+    ARRIVING,
+    COMING,
     HELD,
     OF_FLEETS,
     PointFigure,
@@ -43,12 +45,8 @@ class ContrastColumn:
     bands: Bands | None = None
     slo: tuple[str | None, ...] = ()
     """Whether each repetition met its SLO, as its verdict has it."""
-    busiest: Mapping[str, Any] | None = None
-    """The replica to which its router sends the most work (``verdict.busiest_replica``)."""
-    arriving: Mapping[str, Any] | None = None
-    """Its rates while requests came (``mean_while_arriving``)."""
-    bounds: Mapping[str, Any] | None = None
-    """What bounds it (``bounds_of``)."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Further entries of the variant (``facts_of``)."""
 
     def mean(self, key: str) -> float | None:
         """The mean of a figure over the repetitions in which it is defined."""
@@ -113,12 +111,25 @@ def contrasts(
 
 
 def _figures(columns: Sequence[ContrastColumn], slo: Mapping[str, str]) -> list[PointFigure]:
-    """The compared figures: the usual metrics, replicas held, dollars and energy where those or
-    their scaling differ, and the user's own."""
+    """The compared figures: the usual metrics, rates while requests come where all have them,
+    replicas held, dollars and energy where those or their scaling differ, and the user's own."""
     scaled = any(key.startswith("autoscaling") for column in columns for key in column.settings)
     differ = len({column.mean(HELD.key) for column in columns}) > 1
+    served = [column for column in columns if column.error is None]
+    coming = {
+        each.key.removeprefix(COMING): each
+        for each in ARRIVING
+        if served and all(column.mean(each.key) is not None for column in served)
+    }
+    usual = []
+    for figure in figures_at(slo):
+        if figure.key in coming:
+            whole = figure._replace(title=f"{figure.title} over the whole run")
+            usual += [coming[figure.key], whole]
+        else:
+            usual.append(figure)
     return [
-        *figures_at(slo),
+        *usual,
         *(OF_FLEETS if scaled or differ else []),
         *own_figures(key for column in columns for key in column.values),
     ]
@@ -156,9 +167,7 @@ def _variant(column: ContrastColumn, latencies: Mapping[str, str]) -> dict[str, 
         "state": states.most_common(1)[0][0] if states else None,
         "states": dict(states),
         "slo": slo.most_common(1)[0][0] if slo else None,
-        **({} if column.busiest is None else {"busiest_replica": dict(column.busiest)}),
-        **({} if column.arriving is None else {"while_arriving": dict(column.arriving)}),
-        **({} if column.bounds is None else {"bounds": dict(column.bounds)}),
+        **column.facts,
         "values": {
             figure.key: list(column.values[figure.key])
             for figure in _figures([column], latencies)
@@ -176,7 +185,7 @@ def trusted(key: str, apart: Difference, mine: Bands | None, base: Bands | None)
     ``band50`` and ``band90`` of the ratio that measurements would find ([low, high]; high is None
     where the slower end is overloaded), what each part comes to alone at 90 % (``parts``), and
     ``trust``, how sure it is which of both is larger; all None where that is not known."""
-    one, other = error_of(mine, key), error_of(base, key)
+    one, other = (error_of(each, key.removeprefix(COMING)) for each in (mine, base))
     relative = apart.relative
     if one is None or other is None or not relative or relative <= -1:
         return NO_TRUST

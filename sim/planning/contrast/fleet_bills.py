@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sim.metrics.fleet.drain import KEEPS_UP
 from sim.metrics.states import SloState, State
-from sim.planning.contrast.variant_words import Document, entries_of, name
+from sim.planning.contrast.variant_words import Document, alike, entries_of, name
 from sim.planning.points.figures import DOLLARS, HELD, KWH
 from sim.planning.points.wording import share
 from sim.units import number
@@ -24,6 +25,8 @@ def of_fleets(document: Document) -> str:
     priced = [index for index, usd in enumerate(dollars) if usd is not None]
     if len(priced) < 2:
         return ""
+    if same_bill(document):
+        return _one_bill(document, priced)
     variants = document["variants"]
     judged = any(variants[index].get("slo") for index in priced)
     good = [
@@ -51,6 +54,30 @@ def of_fleets(document: Document) -> str:
         text += f"; {'; '.join(_judged(document, index) for index in worse)}"
     elif judged and worse:
         text += f"; {len(worse)} others do not meet it beyond doubt"
+    return f"{text}."
+
+
+def same_bill(document: Document) -> bool:
+    """Whether fleets that hold other numbers of replicas cost the same for each hour, so that what
+    a whole run costs depends on its last answers alone."""
+    variants = [each for each in document["variants"] if each["error"] is None]
+    return HELD.key in entries_of(document) and alike([each.get("hourly_usd") for each in variants])
+
+
+def _one_bill(document: Document, priced: Sequence[int]) -> str:
+    """What an hour of each of these fleets costs; what they serve, where it is the same; and which
+    of them meet the SLO, where not all do."""
+    variants = [document["variants"][index] for index in priced]
+    text = f"{'Both' if len(priced) == 2 else 'All'} cost ${variants[0]['hourly_usd']:,.2f}/h"
+    served = [each.get("while_arriving", {}).get("request_throughput") for each in variants]
+    if all(each["state"] in KEEPS_UP for each in variants) and alike(served):
+        text += f" and serve the {number(served[0])} requests/s"
+    met = [index for index in priced if document["variants"][index].get("slo") == SloState.MET]
+    if len(met) < len(priced) and any(each.get("slo") for each in variants):
+        names = [name(document, index) for index in met]
+        doubt = any(each.get("slo") == SloState.OPEN for each in variants)
+        verb = f"{' and '.join(names)} alone meet{'s' * (len(met) == 1)}" if met else "none meets"
+        text += f"; {verb} the SLO{' beyond doubt' * doubt}"
     return f"{text}."
 
 

@@ -16,14 +16,12 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from sim.errors import UsageError, shorten
-from sim.metrics.fleet.drain import mean_while_arriving
-from sim.metrics.load.busiest import busiest_of
 from sim.metrics.repetitions import CONFIDENCE, headlines
 from sim.metrics.states import State
-from sim.planning.contrast.bound_words import bounds_of
 from sim.planning.contrast.contrast import Contrast, ContrastColumn, Values, contrasts
+from sim.planning.contrast.facts import facts_of
 from sim.planning.contrast.paired import Difference, bootstrap, difference
-from sim.planning.points.figures import FIGURES, figures_at, held, own_figures
+from sim.planning.points.figures import FIGURES, figures_at, held, own_figures, while_coming
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.wording import at_slo, slo_keys
 from sim.results.run_directory import MANIFEST
@@ -57,7 +55,7 @@ def read_run(path: Path) -> ContrastRun:
     summary = read_summary(path / SUMMARY)
     requests = read_table(path / REQUESTS, NEEDED).set_index("request_id", drop=False)
     try:
-        figures = headlines(summary) | held(summary)
+        figures = headlines(summary) | held(summary) | while_coming(summary)
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path / SUMMARY}: has no entry {error}") from None
     complete = manifest.get("status") == "complete"
@@ -182,10 +180,9 @@ def _single(label: str, run: ContrastRun, slo: Mapping[str, str]) -> ContrastCol
 
 def _column(label: str, values: Values, run: ContrastRun) -> ContrastColumn:
     own = run.summary["infersim"]
-    slo, uneven = (own["verdict"].get("slo_state"),), busiest_of([own["verdict"]])
+    slo, facts = (own["verdict"].get("slo_state"),), facts_of([run.summary])
     bands = own.get("bands")  # of an observed run there are none: they are about it
-    of_run = uneven, mean_while_arriving([run.summary]), bounds_of([run.summary])
-    return ContrastColumn(label, {}, values, None, 0, (_state(run),), bands, slo, *of_run)
+    return ContrastColumn(label, {}, values, None, 0, (_state(run),), bands, slo, facts)
 
 
 def _state(run: ContrastRun) -> str:

@@ -90,7 +90,10 @@ def highest(document: Document) -> str:
         return f"{text} ({show_load(fails)} fails{as_predicted})"
     if low is None or high is None:
         return f"{text} ({show_load(fails)} fails, both too close to call)"
-    chance = f"{show_load(low)} to {show_load(high)} by chance, with 95 % confidence"
+    span = f"{show_load(low)} to {show_load(high)}"
+    if show_load(low) == show_load(document["load"]):
+        span = f"or more, up to {show_load(high)},"
+    chance = f"{span} by chance, with 95 % confidence"
     return f"{load} ({chance}){certain}"
 
 

@@ -11,6 +11,7 @@ from sim.band_runs import run_ends
 from sim.errors import InfeasibleError, InfersimError
 from sim.loop.clock import Stop
 from sim.metrics.bands.figure_bands import figure_bands
+from sim.metrics.engine.decode_pace import decode_pace
 from sim.planning.points.points import Outcome, Point
 from sim.scenario import Scenario
 from sim.simulation import simulate
@@ -34,13 +35,14 @@ def evaluate(scenario: Scenario, point: Point) -> Outcome:
             result.add_ends(ends)
         if point.banded:
             summary["infersim"]["bands"] = figure_bands(result.record, summary, ends)
+        pace = decode_pace(result.record) if point.banded else None
         if point.keep is not None:
             point.keep(result)
     except InfersimError as error:
         return Outcome(point, None, str(error), error.exit_code)
     except Exception as error:
         return Outcome(point, None, f"{type(error).__name__}: {error}", InfersimError.exit_code)
-    return Outcome(point, summary, None, 0)
+    return Outcome(point, summary, None, 0, pace)
 
 
 def check_served(summary: dict[str, Any]) -> None:

@@ -45,6 +45,25 @@ def figures_at(slo: Mapping[str, str]) -> list[PointFigure]:
     return found
 
 
+COMING = "while_arriving."
+"""Before the key of a rate: that over the time in which requests come, without the end of a run."""
+
+ARRIVING = tuple(
+    figure._replace(key=f"{COMING}{figure.key}")
+    for figure in FIGURES
+    if figure.key in ("request_goodput", "output_throughput")
+)
+"""Rates while requests come, which do not depend on the length of a run that keeps up."""
+
+
+def while_coming(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """``ARRIVING`` of a run, by their keys; none where requests wait for answers."""
+    found = summary["infersim"].get("while_arriving")
+    return (
+        {each.key: found.get(each.key.removeprefix(COMING)) for each in ARRIVING} if found else {}
+    )
+
+
 HELD = PointFigure("replicas_held", "Replicas held", "", None)
 """Replicas on average over a run, those that start or end included: what is paid for."""
 

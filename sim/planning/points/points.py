@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.metrics.engine.decode_pace import DecodePace
 from sim.results.run_result import RunResult
 
 Settings = Mapping[str, object]
@@ -36,13 +37,15 @@ class Point:
 class Outcome:
     """The outcome of a point: its ``summary`` (as in ``summary.json``), or the ``error`` that
     prevented one, with the exit code that ``infersim run`` would have ended with (3: infeasible).
-    Exactly one of the two is set; ``exit_code`` is 0 with a summary.
+    Exactly one of the two is set; ``exit_code`` is 0 with a summary. ``pace`` says how a ``banded``
+    point decodes.
     """
 
     point: Point
     summary: dict[str, Any] | None
     error: str | None
     exit_code: int
+    pace: DecodePace | None = None
 
     def __post_init__(self) -> None:
         if (self.summary is None) == (self.error is None):

@@ -16,8 +16,6 @@ from sim.planning.points.executors import Executor
 from sim.planning.points.footnote_words import notes_of, sure_of_all
 from sim.planning.points.points import Outcome, Point, Settings
 from sim.scenario import Scenario
-from sim.schedulers import RequestLevel, Static
-from sim.units import show_number, show_time
 from sim.version import version
 
 Tell = Callable[[int, int], None]
@@ -88,41 +86,6 @@ def running(outcome: Outcome) -> Summary:
 def told_of(named: Iterable[tuple[str, Outcome]]) -> list[tuple[str, Summary]]:
     """The summaries of what ran, by its label."""
     return [(label, each.summary) for label, each in named if each.summary is not None]
-
-
-def padding_text(summary: Summary) -> str:
-    """How much of a batch that is served whole still decodes; empty for continuous batching."""
-    own = summary["infersim"]
-    whole = {Static.name, RequestLevel.name}.intersection(own["batching"].split(", "))
-    decoding, running = (own["batch"][f"mean_{each}"] for each in ("decode_batch", "running"))
-    if not whole or not decoding or not running or decoding >= running:
-        return ""
-    others = "are padding" if Static.name in whole else "only hold their slots"
-    return (
-        f"A batch waits for its longest answer: on average {show_number(decoding)} of its "
-        f"{show_number(running)} sequences still decode, the others {others}."
-    )
-
-
-def paddings(told: Sequence[tuple[str, Summary]]) -> str:
-    """What an iteration of the first run of each label decodes, and how long it takes, if one of
-    them is of batches that are served whole; empty where none is."""
-    first = dict(reversed(told))
-    if not any(map(padding_text, first.values())):
-        return ""
-    batches = [
-        f"{show_number(batch['mean_decode_batch'])}"
-        + f" of {show_number(batch['mean_running'])}" * bool(padding_text(summary))
-        + f" in {show_time(batch['mean_iteration_ms'] / 1e3)} ({label})"
-        for label, summary in reversed(first.items())
-        if (batch := summary["infersim"]["batch"])["mean_iteration_ms"]
-    ]
-    return (
-        f"On average an iteration decodes so many sequences of its batch: {', '.join(batches)}. A "
-        "batch served whole waits for its longest answer: static batching computes the answers "
-        "that are complete as padding, by request their slots are empty. Continuous batching fills "
-        "them; the fuller an iteration and the more prompts in it, the longer it takes."
-    )
 
 
 def notes_on(told: Sequence[tuple[str, Summary]]) -> list[str]:
