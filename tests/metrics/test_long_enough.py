@@ -195,7 +195,7 @@ STEADY_RATE = PoissonArrivals(kind="poisson", rate=10.0)
 
 def test_a_run_near_saturation_has_to_outlast_its_relaxation_time() -> None:
     load = made_up(0.9, 0.01, 4000, present=100.0, law=STEADY_RATE)
-    assert relaxation(load) == 1000.0  # 100 / (1 - 0.9)
+    assert relaxation(load) == 2000.0  # twice 100 / (1 - 0.9)
     assert unsettled(load)
     assert doubted(load) == [DoubtKind.LENGTH]
     enough = enough_of_all(load)
@@ -384,7 +384,7 @@ def test_late_requests_may_all_have_come_after_the_start(
     monkeypatch.setattr(doubts, "judge_slo", lambda *_: judged)
     monkeypatch.setattr(doubts, "usual", lambda _: None)
     run = SimpleNamespace(scenario=chat(20.0, 1000), cut=None)
-    found = made_up(0.9, 0.001, 1000, 15.0, run.scenario.workload.arrivals)
+    found = made_up(0.9, 0.001, 1000, 7.5, run.scenario.workload.arrivals)
     assert not unsettled(found)
     told = doubts.slo_verdict(cast(Any, run), found, None)
     assert told["slo_state"] == state
