@@ -129,10 +129,15 @@ def _newcomers(run: PoolRun, reached: Reached) -> NDArray[np.int64] | int:
     known = (requests["replica"] >= 0) & (times < apart)
     came = np.sort(requests["replica"][known] * apart + times[known])
     order = np.lexsort((start, at))
-    numbers, begun = at[order], (at * apart + start)[order]
-    before = np.searchsorted(came, begun, side="right")
-    first = np.searchsorted(came, numbers * apart)  # of each replica: nothing came before it
+    further = plans["iterations"] - 1
+    last = plans["end"] - plans["gap"] - further * plans["slope"]  # where its last one begins
+    numbers, here = at[order], at[order] * apart
+    begun, before = (
+        np.searchsorted(came, here + each[order], side="right")
+        for each in (start, np.where(further > 0, last, start))
+    )
+    first = np.searchsorted(came, here)  # of each replica: nothing came before it
     previous = np.where(np.diff(numbers, prepend=-1.0) == 0, np.roll(before, 1), first)
     newcomers = np.empty(len(order), dtype=np.int64)
-    newcomers[order] = before - previous
+    newcomers[order] = begun - previous
     return newcomers

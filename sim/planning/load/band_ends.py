@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from sim.metrics.bands.end_times import EndTimes
 from sim.planning.load.finder import Finder, Guess
@@ -45,6 +45,10 @@ class Ends:
     slower: float | None
     faster: float | None
     first_tokens: tuple[float, float] = (1.0, 1.0)
+
+    def document(self) -> dict[str, Any]:
+        """The ends as plain data."""
+        return asdict(self) | {"first_tokens": list(self.first_tokens)}
 
     def within(self, load: float, share: float) -> tuple[float, float]:
         """The loads between which the highest lies if it is ``load`` at the predicted times, and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 from sim import catalog
@@ -225,7 +224,7 @@ def _answered(found: FoundLoad) -> dict[str, Any]:
         "tolerance": {"asked": found.tolerance, "reached": reached},
         "error_band": found.best.error,
         "basis": found.best.basis,
-        "ends": None if found.ends is None else asdict(found.ends),
+        "ends": None if found.ends is None else found.ends.document(),
         "whole_runs": _whole_runs(found),
         "own": _own(found),
         "headroom": headroom(found),
