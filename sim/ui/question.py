@@ -20,6 +20,7 @@ from sim.scenario.sections.deployment import PrecisionName
 from sim.scenario.text.parsing import scalar
 from sim.scenario.text.writing import write_yaml
 from sim.schedulers import POLICIES
+from sim.specs.precision import formats_of
 
 Question = Mapping[str, str]
 
@@ -106,7 +107,9 @@ def scenario_of(asked: Question, trace: Path | None = None) -> dict[str, Any]:
     }
     made["fleet"] = [fleet]
     made["engine"] = asked["engine"] or "vllm"
-    made |= _section("precision", asked, "weights", "kv_cache")
+    formats = formats_of(asked["weights"]) if asked["weights"] else {}
+    formats |= _section("precision", asked, "kv_cache").get("precision", {})
+    made |= {"precision": formats} if formats else {}
     made |= _section("scheduler", asked, "batching", "max_num_seqs", "chunk")
     if asked["max_model_len"]:
         made["max_model_len"] = scalar(asked["max_model_len"])
@@ -258,6 +261,8 @@ def errors_of(error: InfersimError) -> dict[str, str]:
 
 ALSO = {
     "fleet": "gpu",
+    "precision.activations": "weights",
+    "precision.experts": "weights",
     "workload.arrivals": "arrivals",
     "workload.prompt_tokens": "prompt_p95",
     "workload.prompt_tokens.value": "prompt",

@@ -2,13 +2,16 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from sim.catalog import names
 from sim.errors import UsageError
+from sim.planning.fleet.layouts import layouts
 from sim.scenario import load_scenario
+from sim.scenario.sections.deployment import PrecisionName
+from sim.specs.precision import GGUF
 from sim.ui.answer import steps
 from sim.ui.job import Job
 from sim.ui.question import (
@@ -53,6 +56,17 @@ def test_the_plan_asks_for_as_many_of_the_same_replicas() -> None:
     assert plan_command(scenario_of(read({"ttft": "", "tpot": ""}))) == ""
 
 
+@pytest.mark.parametrize("name", [*get_args(PrecisionName), "bf16/mxfp4"])
+def test_a_format_means_what_it_means_to_plan(name: str) -> None:
+    """So the page and ``plan --precision`` predict the same times for the same word."""
+    given = {"model": "gpt-oss-20b", "engine": "llama.cpp" if name in GGUF else "vllm"}
+    asked = load_scenario(scenario_of(read(given | {"weights": name})))
+    (layout,) = layouts(load_scenario(scenario_of(read(given))), ["h100-sxm"], [1], [name])
+    planned = load_scenario(scenario_of(read(given))).override(layout.settings(asked))
+    assert asked.precision == planned.precision
+    assert (asked.precision.activations == "fp8") == (name in ("fp8", "fp8-block"))
+
+
 def test_every_field_becomes_its_key() -> None:
     asked = {
         **{"gpu": "l40s", "replicas": "2", "tensor_parallel": "4", "pipeline_parallel": "2"},
@@ -63,7 +77,8 @@ def test_every_field_becomes_its_key() -> None:
     made = scenario_of(read(asked))
     parallel = {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 3}
     assert made["fleet"] == [{"gpu": "l40s", "replicas": 2} | parallel]
-    assert made["precision"] == {"weights": "fp8", "kv_cache": "int8"}
+    formats = {"weights": "fp8", "activations": "fp8", "kv_cache": "int8"}
+    assert made["precision"] == formats
     most = {"max_num_seqs": 9, "max_num_batched_tokens": 1024}
     assert made["scheduler"] == {"batching": "request"} | most
     assert made["workload"]["arrivals"] == {"kind": "poisson", "rate": 7.5}
@@ -102,7 +117,7 @@ def test_fields_that_do_not_count_are_left_out() -> None:
         ({"tensor_parallel": "3"}, "tensor_parallel", "attention heads"),
         ({"data_parallel": "2", "pipeline_parallel": "2"}, "gpu", "ranks"),
         ({"engine": "vlm"}, "engine", "did you mean 'vllm'"),
-        ({"weights": "fp3"}, "weights", "did you mean"),
+        ({"weights": "fp3"}, "weights", "such as fp32, fp8, fp16"),
         ({"max_num_seqs": "0"}, "max_num_seqs", "at least 1"),
         ({"chunk": "-1"}, "chunk", "at least 1"),
         ({"rate": "fast"}, "rate", "fast"),
