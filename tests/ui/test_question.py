@@ -1,5 +1,6 @@
 """The form's fields as a scenario, and a scenario's errors as words next to a field."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any, get_args
@@ -7,8 +8,10 @@ from typing import Any, get_args
 import pytest
 
 from sim.catalog import names
+from sim.commands.ui import draw
 from sim.errors import UsageError
 from sim.planning.fleet.layouts import layouts
+from sim.result import simulate
 from sim.scenario import load_scenario
 from sim.scenario.sections.deployment import PrecisionName
 from sim.specs.precision import GGUF
@@ -168,3 +171,28 @@ def test_what_the_form_never_sends_is_refused(given: Any) -> None:
 def test_the_form_suggests_what_the_catalogue_has() -> None:
     assert list(LISTS["gpus"]) == names("gpus")
     assert {field.known or field.choices for field in FIELDS.values()} - {""} == LISTS.keys()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"requests": "300"},
+        {"rate": "30", "requests": "300"},
+        {"rate": "40"},
+        {"gpu": "l4", "rate": "2", "requests": "300"},
+        {"model": "llama-3.3-70b", "gpu": "b200-sxm", "weights": "fp8", "percentile": "95"},
+    ],
+)
+def test_the_headline_has_the_words_of_run(asked: dict[str, str]) -> None:
+    """Without its advice to simulate more than the page can, and grey until it is known how sure
+    they are."""
+    first, last = steps(Job(read(asked)), draw)
+    run = str(simulate(scenario_of(read(asked))))
+    words, _, sure = last["said"].removesuffix(")").partition(" (")
+    assert sure in ("sure", "likely", "a guess")
+    slo = re.search(r"SLO [a-z ]+", words)
+    assert slo is not None
+    assert re.search(rf"^{slo[0]}[,:]", run, re.MULTILINE)
+    assert "Simulate" not in last["html"]
+    assert "tone-good" in last["html"]
+    assert re.findall("tone-(?:good|warn|bad)", first["html"].partition('class="answers"')[0]) == []
