@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ def test_a_shipped_claim_comes_out_as_it_says(file: Path) -> None:
     entry = check_claims([read_claim(file)], InProcess())["claims"][0]
     told = [f"{c['statement']}: {c['text']}" for c in entry["checks"] if not c["true"]]
     assert entry["verdict"] == entry["expected"], told
+    figures = [tuple(variant["figures"].values()) for variant in entry["variants"]]
+    assert len(set(figures)) == len(figures), "a variant does not differ from another"
+    first, *_ = entry["figures"]
+    assert first["key"] in entry["checks"][0]["statement"], "shown first is what is compared first"
+    assert None not in sum(figures, ())
 
 
 def test_the_claims_that_people_make_are_there() -> None:
@@ -64,6 +70,16 @@ def test_a_claim_that_figures_refute_fails(tmp_path: Path) -> None:
     assert document["claims"][0]["verdict"] == "fails"
     assert document["unexpected"] == ["small"]
     assert "Unexpected: small." in as_text(claims_view(document))
+
+
+def test_what_a_claim_compares_is_shown_before_what_else_it_shows(tmp_path: Path) -> None:
+    stated = ["two.kv_bytes > one.kv_bytes * 0.5", "two.bound_by.memory <= one.mean_tpot_ms"]
+    claim = read_claim(written(tmp_path, holds_if=stated, shown=["duration", "mean_tpot_ms"]))
+    document = check_claims([claim], InProcess())
+    titles = [figure["title"] for figure in document["claims"][0]["figures"]]
+    assert titles == ["KV read", "Bound by memory", "TPOT mean", "Duration"]
+    told = as_text(claims_view(document))
+    assert re.search(r"two +\d[\d.,]* [kMG]B +[\d.]+ % +[\d.]+ ms", told), told
 
 
 def test_the_command_ends_with_1_for_an_unexpected_verdict(tmp_path: Path) -> None:
