@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from sim.catalog import names
+from sim.catalog import gpu, names
 from sim.commands.ui import draw
 from sim.errors import UsageError
 from sim.planning.fleet.layouts import layouts
@@ -20,7 +20,9 @@ from sim.ui.job import Job
 from sim.ui.question import (
     FIELDS,
     LISTS,
+    cheapest_command,
     command,
+    helps,
     plan_command,
     read,
     scenario_of,
@@ -68,6 +70,24 @@ def test_a_format_means_what_it_means_to_plan(name: str) -> None:
     planned = load_scenario(scenario_of(read(given))).override(layout.settings(asked))
     assert asked.precision == planned.precision
     assert (asked.precision.activations == "fp8") == (name in ("fp8", "fp8-block"))
+
+
+def test_the_cheapest_card_is_sought_among_all_that_have_a_price() -> None:
+    given = scenario_of(read({"gpu": "l40s", "tensor_parallel": "2"}))
+    words = shlex.split(cheapest_command(given))
+    assert words[:4] == ["infersim", "plan", "chat", "--gpus"]
+    assert set(words[5::2]) == {"--set"}
+    priced = {name for name in names("gpus") if gpu(name).price is not None}
+    assert set(words[4].split(",")) == priced
+    assert 10 < len(priced) < len(names("gpus"))
+    assert cheapest_command(scenario_of(read({"ttft": "", "tpot": ""}))) == ""
+
+
+def test_every_field_is_explained() -> None:
+    told = helps()
+    assert told.keys() == FIELDS.keys()
+    assert "share each layer" in told["tensor_parallel"], "the meaning of the scenario's key"
+    assert min(map(len, told.values())) > len("Users")
 
 
 def test_every_field_becomes_its_key() -> None:

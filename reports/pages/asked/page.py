@@ -31,7 +31,7 @@ from sim.units import PER_OUTPUT_TOKENS
 SECTIONS = {
     "question": "Question",
     "answer": "Answer",
-    "take": "Take along",
+    "take": "Copy and share",
     "definitions": "Definitions",
 }
 
@@ -45,10 +45,14 @@ FIGURES: Mapping[str, str] = {
 
 
 def page(
-    groups: Mapping[str, Sequence[Any]], lists: Mapping[str, Sequence[str]], most: int, version: str
+    groups: Mapping[str, Sequence[Any]],
+    lists: Mapping[str, Sequence[str]],
+    helps: Mapping[str, str],
+    most: int,
+    version: str,
 ) -> str:
-    """The page with a form of these ``groups`` of fields, which suggests the names in ``lists`` and
-    asks for at most so many requests."""
+    """The page with a form of these ``groups`` of fields, which suggests the names in ``lists``,
+    explains each field by ``helps`` and asks for at most so many requests."""
     return fill(
         "asked.html.j2",
         SECTIONS,
@@ -56,6 +60,7 @@ def page(
         live=(TEMPLATES / "asked.js").read_text("utf-8"),
         groups=groups,
         lists=lists,
+        helps=helps,
         most=most,
         figures=FIGURES,
         provenance={"version": version},
