@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
-from sim.planning.claims.claim import check_claims, read_claim, read_claims
+from sim.planning.claims.claim import Claim, check_claims, read_claim, read_claims
 from sim.planning.claims.expressions import check
 from sim.planning.points.executors import InProcess
 from sim.terminal.console import as_text
@@ -62,6 +62,20 @@ def test_a_shipped_claim_comes_out_as_it_says(file: Path) -> None:
 def test_the_claims_that_people_make_are_there() -> None:
     assert len(FILES) >= 12
     assert len({read_claim(file).claim for file in FILES}) == len(FILES)
+
+
+def test_the_claim_that_the_readme_explains_comes_out_as_it_says(tmp_path: Path) -> None:
+    readme = Path("sim/planning/README.md").read_text("utf-8")
+    (shown,) = re.findall(r"```yaml\n(claim: .*?)```", readme, re.DOTALL)
+    file = tmp_path / "mine.yaml"
+    file.write_text(shown)
+    document = check_claims([read_claim(file)], InProcess())
+    (entry,) = document["claims"]
+    assert (entry["verdict"], document["unexpected"]) == ("holds", [])
+    assert set(yaml.safe_load(shown)) == set(Claim.model_fields)
+    counted = re.search(r"`scenarios/claims` has (\d+)", readme)
+    assert counted is not None
+    assert int(counted[1]) == len(FILES)
 
 
 def test_a_claim_that_figures_refute_fails(tmp_path: Path) -> None:
