@@ -107,6 +107,17 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def nearest_few(word: str, known: Sequence[str]) -> list[str]:
+    """The four entries of ``known`` that are most like ``word``, the nearest first.
+
+    >>> nearest_few("fp9", ["int4", "fp8", "bf16", "fp32", "int8"])
+    ['fp8', 'fp32', 'bf16', 'int8']
+    """
+    import difflib  # noqa: PLC0415 - only for errors
+
+    return difflib.get_close_matches(word.lower(), known, n=4, cutoff=0.0)
+
+
 def shorten(text: str) -> str:
     """A text of at most 60 characters, its middle left out if it is longer.
 

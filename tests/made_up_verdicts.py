@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.planning.claims.shown import shown_figure
+
 
 def claims() -> dict[str, Any]:
     """One claim that holds, and one that does not."""
@@ -24,8 +26,8 @@ def _claim(name: str, verdict: str, tpot: float) -> dict[str, Any]:
         "expected": "holds",
         "model": "made-up",
         "figures": [
-            {"key": "mean_tpot_ms", "title": "TPOT mean", "kind": "ms", "unit": "ms"},
-            {"key": "utilisation.mfu", "title": "MFU", "kind": "share", "unit": "%"},
+            shown_figure("mean_tpot_ms")._asdict(),
+            shown_figure("utilisation.mfu")._asdict(),
         ],
         "variants": [
             {"name": "first", "changes": {}, "figures": _figures(10.0, 0.25)},

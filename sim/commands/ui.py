@@ -33,11 +33,11 @@ def ui(
         import asyncio
 
         from reports.pages.asked.page import page
-        from sim.ui.question import GROUPS, LISTS, MOST_REQUESTS
+        from sim.ui.question import GROUPS, LISTS, MOST_REQUESTS, helps
         from sim.ui.server import serve
         from sim.version import version
 
-        form = page(GROUPS, LISTS, MOST_REQUESTS, version())
+        form = page(GROUPS, LISTS, helps(), MOST_REQUESTS, version())
 
         def ready(where: str) -> None:
             typer.echo(f"Listening at {where}, for this machine alone. Ctrl-C stops.", err=True)

@@ -96,14 +96,32 @@ WIDE_ACTIVATIONS: Mapping[str, str] = {
 }
 """The activations that usually go with weights in a format, where those differ."""
 
+PLAIN = ("bf16", "fp16", "fp32")
+"""Formats of 16 bits and more."""
+
+
+def formats_of(name: str) -> dict[str, str]:
+    """The keys of a scenario's ``precision`` that a format stands for, as ``infersim plan
+    --precision`` and the page of ``infersim ui`` take it: weights, or weights and experts as in
+    ``bf16/mxfp4``, with the activations that go with the narrower of both. A name that is no format
+    is left to the check of its key.
+
+    >>> formats_of("fp8"), formats_of("int4")["activations"]
+    ({'weights': 'fp8', 'activations': 'fp8'}, 'bf16')
+    """
+    weights, slash, experts = name.partition("/")
+    narrow = experts if slash and weights in PLAIN else weights
+    found = {"weights": weights}
+    if narrow in FORMATS:
+        found["activations"] = WIDE_ACTIVATIONS.get(narrow, narrow)
+    return found | ({"experts": experts} if slash else {})
+
+
 STORED: Mapping[str, str] = {
     **{"weights": "weights", "experts": "experts"},
     **{"activations": "activations", "kv_cache": "KV cache"},
 }
 """Key of ``precision`` in a scenario -> what is of that format."""
-
-PLAIN = ("bf16", "fp16", "fp32")
-"""Formats of 16 bits and more."""
 
 
 def narrow_formats(given: Mapping[str, str | None]) -> str:

@@ -10,6 +10,7 @@ from sim.scenario import load_scenario
 from sim.setup import own_code
 from sim.ui.job import Draw, Job, Step
 from sim.ui.question import (
+    cheapest_command,
     command,
     errors_of,
     plan_command,
@@ -43,6 +44,7 @@ def _steps(job: Job, draw: Draw) -> Iterator[Step]:
         "yaml": shown_yaml(given, job.trace_name),
         "command": command(given, job.trace_name),
         "plan": plan_command(given, job.trace_name),
+        "cheapest": cheapest_command(given, job.trace_name),
     }
     tables = {"requests": result.requests, "timeseries": result.timeseries}
     yield {**taken, **draw({"summary": result.summary, **tables}, None)}

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, get_args
 
 import yaml
 
-from sim.catalog import names
+from sim.catalog import gpu, names
 from sim.errors import InfersimError, UsageError
+from sim.scenario.reference.keys import keys
 from sim.scenario.sections.deployment import PrecisionName
 from sim.scenario.text.parsing import scalar
 from sim.scenario.text.writing import write_yaml
 from sim.schedulers import POLICIES
+from sim.specs.precision import formats_of
 
 Question = Mapping[str, str]
 
@@ -40,7 +42,8 @@ class Field(NamedTuple):
     """An input of the form. The ``label`` behind "|" is for screen readers. ``path`` is the key of
     the scenario (of its one pool), ``when`` the field and the values of it with which this one
     counts, ``known`` and ``choices`` the list of names that it suggests, or lets one choose from,
-    ``width`` how much of a row it takes, of four."""
+    ``width`` how much of a row it takes, of four, ``help`` what it is, where the form does not take
+    it as the scenario's key."""
 
     name: str
     label: str
@@ -51,6 +54,7 @@ class Field(NamedTuple):
     known: str = ""
     when: str = ""
     width: int = 1
+    help: str = ""
 
 
 GROUPS: Mapping[str, tuple[Field, ...]] = {
@@ -70,6 +74,14 @@ LISTS: Mapping[str, Sequence[str]] = {
     "arrivals": ("poisson", "gamma", "constant", "burst", "closed"),
 }
 """List -> the names that its fields suggest, or offer."""
+
+
+def helps() -> dict[str, str]:
+    """Field -> what it is: the meaning of its key in the reference of scenarios."""
+    meanings: dict[str, str] = {}
+    for key in keys():
+        meanings.setdefault(key.path, key.meaning)
+    return {name: field.help or meanings[field.path] for name, field in FIELDS.items()}
 
 
 class FieldError(InfersimError):
@@ -106,7 +118,9 @@ def scenario_of(asked: Question, trace: Path | None = None) -> dict[str, Any]:
     }
     made["fleet"] = [fleet]
     made["engine"] = asked["engine"] or "vllm"
-    made |= _section("precision", asked, "weights", "kv_cache")
+    formats = formats_of(asked["weights"]) if asked["weights"] else {}
+    formats |= _section("precision", asked, "kv_cache").get("precision", {})
+    made |= {"precision": formats} if formats else {}
     made |= _section("scheduler", asked, "batching", "max_num_seqs", "chunk")
     if asked["max_model_len"]:
         made["max_model_len"] = scalar(asked["max_model_len"])
@@ -206,11 +220,26 @@ def plan_command(scenario: Mapping[str, Any], trace: str = "") -> str:
     ''
     """
     (pool,) = scenario["fleet"]
+    layout = "--tensor-parallel", str(pool.get("tensor_parallel", 1))
+    return _planning(scenario, trace, str(pool["gpu"]), *layout)
+
+
+def cheapest_command(scenario: Mapping[str, Any], trace: str = "") -> str:
+    """The command that finds the cheapest fleet for the question of all GPUs that have a price in
+    the catalogue, in every usual tensor parallel size; empty where ``plan_command`` is.
+
+    >>> "a100-sxm-80gb," in cheapest_command(scenario_of(read({})))
+    True
+    """
+    priced = [name for name in names("gpus") if gpu(name).price is not None]
+    return _planning(scenario, trace, ",".join(priced))
+
+
+def _planning(scenario: Mapping[str, Any], trace: str, gpus: str, *layout: str) -> str:
     arrivals = scenario["workload"].get("arrivals", {"rate": None})
     if "slo" not in scenario or "rate" not in arrivals:
         return ""
-    layout = "--tensor-parallel", str(pool.get("tensor_parallel", 1))
-    return _asking(scenario, trace, "plan", BASE, "--gpus", str(pool["gpu"]), *layout)
+    return _asking(scenario, trace, "plan", BASE, "--gpus", gpus, *layout)
 
 
 def _asking(scenario: Mapping[str, Any], trace: str, *words: str) -> str:
@@ -258,6 +287,8 @@ def errors_of(error: InfersimError) -> dict[str, str]:
 
 ALSO = {
     "fleet": "gpu",
+    "precision.activations": "weights",
+    "precision.experts": "weights",
     "workload.arrivals": "arrivals",
     "workload.prompt_tokens": "prompt_p95",
     "workload.prompt_tokens.value": "prompt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from sim.cli import app
 from sim.errors import ScenarioError, UsageError
-from sim.planning.claims.claim import check_claims, read_claim, read_claims
+from sim.planning.claims.claim import Claim, check_claims, read_claim, read_claims
 from sim.planning.claims.expressions import check
 from sim.planning.points.executors import InProcess
 from sim.terminal.console import as_text
@@ -51,11 +52,30 @@ def test_a_shipped_claim_comes_out_as_it_says(file: Path) -> None:
     entry = check_claims([read_claim(file)], InProcess())["claims"][0]
     told = [f"{c['statement']}: {c['text']}" for c in entry["checks"] if not c["true"]]
     assert entry["verdict"] == entry["expected"], told
+    figures = [tuple(variant["figures"].values()) for variant in entry["variants"]]
+    assert len(set(figures)) == len(figures), "a variant does not differ from another"
+    first, *_ = entry["figures"]
+    assert first["key"] in entry["checks"][0]["statement"], "shown first is what is compared first"
+    assert None not in sum(figures, ())
 
 
 def test_the_claims_that_people_make_are_there() -> None:
     assert len(FILES) >= 12
     assert len({read_claim(file).claim for file in FILES}) == len(FILES)
+
+
+def test_the_claim_that_the_readme_explains_comes_out_as_it_says(tmp_path: Path) -> None:
+    readme = Path("sim/planning/README.md").read_text("utf-8")
+    (shown,) = re.findall(r"```yaml\n(claim: .*?)```", readme, re.DOTALL)
+    file = tmp_path / "mine.yaml"
+    file.write_text(shown)
+    document = check_claims([read_claim(file)], InProcess())
+    (entry,) = document["claims"]
+    assert (entry["verdict"], document["unexpected"]) == ("holds", [])
+    assert set(yaml.safe_load(shown)) == set(Claim.model_fields)
+    counted = re.search(r"`scenarios/claims` has (\d+)", readme)
+    assert counted is not None
+    assert int(counted[1]) == len(FILES)
 
 
 def test_a_claim_that_figures_refute_fails(tmp_path: Path) -> None:
@@ -64,6 +84,16 @@ def test_a_claim_that_figures_refute_fails(tmp_path: Path) -> None:
     assert document["claims"][0]["verdict"] == "fails"
     assert document["unexpected"] == ["small"]
     assert "Unexpected: small." in as_text(claims_view(document))
+
+
+def test_what_a_claim_compares_is_shown_before_what_else_it_shows(tmp_path: Path) -> None:
+    stated = ["two.kv_bytes > one.kv_bytes * 0.5", "two.bound_by.memory <= one.mean_tpot_ms"]
+    claim = read_claim(written(tmp_path, holds_if=stated, shown=["duration", "mean_tpot_ms"]))
+    document = check_claims([claim], InProcess())
+    titles = [figure["title"] for figure in document["claims"][0]["figures"]]
+    assert titles == ["KV read", "Bound by memory", "TPOT mean", "Duration"]
+    told = as_text(claims_view(document))
+    assert re.search(r"two +\d[\d.,]* [kMG]B +[\d.]+ % +[\d.]+ ms", told), told
 
 
 def test_the_command_ends_with_1_for_an_unexpected_verdict(tmp_path: Path) -> None:

@@ -266,5 +266,5 @@ def test_bars_of_a_claim_are_of_the_figure_that_it_compares() -> None:
     first, second = (figure["key"] for figure in entry["figures"])
     (check, *_) = entry["checks"]
     for statement, key in ((f"a.kv_bytes < b.{second}", second), ("a.kv_bytes < 3", first)):
-        made = claims.compared({**entry, "checks": [{**check, "statement": statement}]})
-        assert made["key"] == key
+        drawn, *_ = claims.compared({**entry, "checks": [{**check, "statement": statement}]})
+        assert drawn["key"] == key

@@ -163,7 +163,11 @@ ADDED = [
     ),
     ("router: prefix-afinity", "8:9", ["did you mean 'prefix-affinity'?"]),
     ("precision: fp8", "8:12", ["a mapping with the keys weights, activations, kv_cache"]),
-    ("precision: {weights: fp5}", "8:22", ["mxfp4, nvfp4, got 'fp5' (did you mean 'fp"]),
+    (
+        "precision: {weights: fp5}",
+        "8:22",
+        ["one of 27 names, such as fp8, fp32, fp16, nvfp4, got 'fp5'"],
+    ),
     ("precision: {kv_cache: nvfp4}", "8:23", ["'nvfp4' is not supported yet; supported: bf16"]),
     ("precision: {kv_cache: int4}", "8:23", ["'int4' is not supported yet; supported: bf16"]),
     ("scheduler: {batching: continous}", "8:23", ["package.module:Class (did you mean 'contin"]),

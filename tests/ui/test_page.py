@@ -104,11 +104,19 @@ def test_a_change_of_the_gpu_changes_the_verdict(page: Asked) -> None:
     assert drawn == [["states", True], ["ttft", True], ["tpot", True], ["slots", True]]
     assert page.run("return $('yaml').textContent").startswith("name: asked\n")
     assert "--set 'fleet=[{gpu: l4}]'" in page.run("return $('command').textContent")
+    offered = page.run("return [$('ask-cheapest').innerText, $('cheapest').textContent];")
+    assert offered[0].startswith("which card is cheapest?")
+    assert re.search(r"^infersim plan chat --gpus a100-pcie,\S+,t4\S* --set ", offered[1])
     assert page.complaints == []
 
 
 def test_an_error_stands_next_to_its_field_until_it_is_mended(page: Asked) -> None:
     page.go()
+    where = (
+        "[...document.querySelectorAll('.field')].map((each) => each.getBoundingClientRect())"
+        ".map(({ left, top, width, height }) => [left, top, width, height].map(Math.round))"
+    )
+    before = page.run(f"return {where};")
     found = page.run(
         "await change('gpu', 'h100x'); const field = $('f-gpu'); return [errors(), "
         "$('e-gpu').textContent, field.getAttribute('aria-invalid'), "
@@ -118,6 +126,11 @@ def test_an_error_stands_next_to_its_field_until_it_is_mended(page: Asked) -> No
     assert "did you mean 'h100-sxm'" in found[1]
     assert found[2:4] == ["true", "e-gpu"]
     assert found[4] == found[1]
+    assert page.run(f"return {where};") == before, "an error moves no field"
+    seen = "getComputedStyle($('e-gpu')).visibility"
+    assert page.run(f"$('f-gpu').focus(); return {seen};") == "visible"
+    assert page.run(f"$('f-rate').focus(); return {seen};") == "hidden"
+    assert found[1] in page.run("return $('took').textContent;")
     assert page.run("await change('gpu', 'h100-sxm'); return errors();") == []
     top = page.run(
         "await change('model', 'llama-3.1-70b'); return [errors(), $('error').innerText]"

@@ -1,20 +1,28 @@
 """The form's fields as a scenario, and a scenario's errors as words next to a field."""
 
+import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from sim.catalog import names
+from sim.catalog import gpu, names
+from sim.commands.ui import draw
 from sim.errors import UsageError
+from sim.planning.fleet.layouts import layouts
+from sim.result import simulate
 from sim.scenario import load_scenario
+from sim.scenario.sections.deployment import PrecisionName
+from sim.specs.precision import GGUF
 from sim.ui.answer import steps
 from sim.ui.job import Job
 from sim.ui.question import (
     FIELDS,
     LISTS,
+    cheapest_command,
     command,
+    helps,
     plan_command,
     read,
     scenario_of,
@@ -53,6 +61,35 @@ def test_the_plan_asks_for_as_many_of_the_same_replicas() -> None:
     assert plan_command(scenario_of(read({"ttft": "", "tpot": ""}))) == ""
 
 
+@pytest.mark.parametrize("name", [*get_args(PrecisionName), "bf16/mxfp4"])
+def test_a_format_means_what_it_means_to_plan(name: str) -> None:
+    """So the page and ``plan --precision`` predict the same times for the same word."""
+    given = {"model": "gpt-oss-20b", "engine": "llama.cpp" if name in GGUF else "vllm"}
+    asked = load_scenario(scenario_of(read(given | {"weights": name})))
+    (layout,) = layouts(load_scenario(scenario_of(read(given))), ["h100-sxm"], [1], [name])
+    planned = load_scenario(scenario_of(read(given))).override(layout.settings(asked))
+    assert asked.precision == planned.precision
+    assert (asked.precision.activations == "fp8") == (name in ("fp8", "fp8-block"))
+
+
+def test_the_cheapest_card_is_sought_among_all_that_have_a_price() -> None:
+    given = scenario_of(read({"gpu": "l40s", "tensor_parallel": "2"}))
+    words = shlex.split(cheapest_command(given))
+    assert words[:4] == ["infersim", "plan", "chat", "--gpus"]
+    assert set(words[5::2]) == {"--set"}
+    priced = {name for name in names("gpus") if gpu(name).price is not None}
+    assert set(words[4].split(",")) == priced
+    assert 10 < len(priced) < len(names("gpus"))
+    assert cheapest_command(scenario_of(read({"ttft": "", "tpot": ""}))) == ""
+
+
+def test_every_field_is_explained() -> None:
+    told = helps()
+    assert told.keys() == FIELDS.keys()
+    assert "share each layer" in told["tensor_parallel"], "the meaning of the scenario's key"
+    assert min(map(len, told.values())) > len("Users")
+
+
 def test_every_field_becomes_its_key() -> None:
     asked = {
         **{"gpu": "l40s", "replicas": "2", "tensor_parallel": "4", "pipeline_parallel": "2"},
@@ -63,7 +100,8 @@ def test_every_field_becomes_its_key() -> None:
     made = scenario_of(read(asked))
     parallel = {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 3}
     assert made["fleet"] == [{"gpu": "l40s", "replicas": 2} | parallel]
-    assert made["precision"] == {"weights": "fp8", "kv_cache": "int8"}
+    formats = {"weights": "fp8", "activations": "fp8", "kv_cache": "int8"}
+    assert made["precision"] == formats
     most = {"max_num_seqs": 9, "max_num_batched_tokens": 1024}
     assert made["scheduler"] == {"batching": "request"} | most
     assert made["workload"]["arrivals"] == {"kind": "poisson", "rate": 7.5}
@@ -102,7 +140,7 @@ def test_fields_that_do_not_count_are_left_out() -> None:
         ({"tensor_parallel": "3"}, "tensor_parallel", "attention heads"),
         ({"data_parallel": "2", "pipeline_parallel": "2"}, "gpu", "ranks"),
         ({"engine": "vlm"}, "engine", "did you mean 'vllm'"),
-        ({"weights": "fp3"}, "weights", "did you mean"),
+        ({"weights": "fp3"}, "weights", "such as fp32, fp8, fp16"),
         ({"max_num_seqs": "0"}, "max_num_seqs", "at least 1"),
         ({"chunk": "-1"}, "chunk", "at least 1"),
         ({"rate": "fast"}, "rate", "fast"),
@@ -153,3 +191,28 @@ def test_what_the_form_never_sends_is_refused(given: Any) -> None:
 def test_the_form_suggests_what_the_catalogue_has() -> None:
     assert list(LISTS["gpus"]) == names("gpus")
     assert {field.known or field.choices for field in FIELDS.values()} - {""} == LISTS.keys()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"requests": "300"},
+        {"rate": "30", "requests": "300"},
+        {"rate": "40"},
+        {"gpu": "l4", "rate": "2", "requests": "300"},
+        {"model": "llama-3.3-70b", "gpu": "b200-sxm", "weights": "fp8", "percentile": "95"},
+    ],
+)
+def test_the_headline_has_the_words_of_run(asked: dict[str, str]) -> None:
+    """Without its advice to simulate more than the page can, and grey until it is known how sure
+    they are."""
+    first, last = steps(Job(read(asked)), draw)
+    run = str(simulate(scenario_of(read(asked))))
+    words, _, sure = last["said"].removesuffix(")").partition(" (")
+    assert sure in ("sure", "likely", "a guess")
+    slo = re.search(r"SLO [a-z ]+", words)
+    assert slo is not None
+    assert re.search(rf"^{slo[0]}[,:]", run, re.MULTILINE)
+    assert "Simulate" not in last["html"]
+    assert "tone-good" in last["html"]
+    assert re.findall("tone-(?:good|warn|bad)", first["html"].partition('class="answers"')[0]) == []

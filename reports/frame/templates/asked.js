@@ -97,7 +97,7 @@
         if (step.errors) {
           $("said").textContent = $("bar").textContent = Object.values(step.errors).join(" ");
           $("keep").disabled = true;
-          $("took").textContent = "No answer: what stands below was asked before.";
+          $("took").textContent = `No answer: what stands below was asked before. ${Object.entries(step.errors).map(([name, text]) => (name ? `${name}: ${text}` : "")).join(" ")}`;
           break;
         }
         found = { ...found, ...step };
@@ -154,8 +154,8 @@
     $(`${side}-title`).textContent = found.title;
     if (side === "now") {
       $("yaml").textContent = found.yaml;
-      for (const name of ["command", "plan"]) $(name).replaceChildren(...unbroken(found[name]));
-      $("planning").hidden = !found.plan;
+      for (const name of ["command", "plan", "cheapest"]) $(name).replaceChildren(...unbroken(found[name]));
+      $("planning").hidden = $("ask-cheapest").hidden = !found.plan;
     }
     const specs = Object.entries({ ...step.figures, ...(step.slots && { slots: step.slots.spec }) });
     if (step.slots) place.querySelector("figure:last-of-type .caption").textContent = step.slots.caption;
@@ -325,6 +325,7 @@
     $("f-trace").focus();
   });
 
+  addCopy($("ask-cheapest"), "which card is cheapest? copy the command", () => $("cheapest").textContent);
   addCopy($("take"), "copy link", () => location.href);
   addCopy($("take"), "copy YAML", () => $("yaml").textContent);
   addCopy($("take"), "copy command", () => $("command").textContent);

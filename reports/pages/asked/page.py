@@ -20,16 +20,18 @@ from reports.frame.formats import Kind, show
 from reports.frame.page import TEMPLATES, fill, fragment
 from reports.frame.run_directory import known, pick
 from reports.pages.run import head, slo
-from reports.pages.run.verdict import verdict
+from reports.pages.run.verdict import Verdict, verdict
 from sim.findings import Card
 from sim.metrics.question.fleet_words import fleet_text
+from sim.metrics.states import DoubtKind, SloState
 from sim.metrics.terms.definitions import DEFINITIONS, METRICS
+from sim.metrics.words.slo_text import without_advice
 from sim.units import PER_OUTPUT_TOKENS
 
 SECTIONS = {
     "question": "Question",
     "answer": "Answer",
-    "take": "Take along",
+    "take": "Copy and share",
     "definitions": "Definitions",
 }
 
@@ -43,10 +45,14 @@ FIGURES: Mapping[str, str] = {
 
 
 def page(
-    groups: Mapping[str, Sequence[Any]], lists: Mapping[str, Sequence[str]], most: int, version: str
+    groups: Mapping[str, Sequence[Any]],
+    lists: Mapping[str, Sequence[str]],
+    helps: Mapping[str, str],
+    most: int,
+    version: str,
 ) -> str:
-    """The page with a form of these ``groups`` of fields, which suggests the names in ``lists`` and
-    asks for at most so many requests."""
+    """The page with a form of these ``groups`` of fields, which suggests the names in ``lists``,
+    explains each field by ``helps`` and asks for at most so many requests."""
     return fill(
         "asked.html.j2",
         SECTIONS,
@@ -54,6 +60,7 @@ def page(
         live=(TEMPLATES / "asked.js").read_text("utf-8"),
         groups=groups,
         lists=lists,
+        helps=helps,
         most=most,
         figures=FIGURES,
         provenance={"version": version},
@@ -68,19 +75,19 @@ def answer(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]
     ``figures`` as Plotly JSON with captions, ``compared`` metrics, and a ``said`` verdict. Where
     there is a trail, it is in full, with the ``slots``: of the ``window`` if anything ran in it."""
     summary, in_full = contents["summary"], "trail" in contents
-    found = verdict(summary)
     trust = (known(summary, "infersim.bands") or {}).get("trust")
+    found = _shown_verdict(summary, trust, in_full=in_full)
     html = fragment(
         "asked_answer.html.j2",
         DEFINITIONS,
         verdict=found,
         trust=trust,
         in_full=in_full,
-        cards=_cards(summary),
+        cards=[card if in_full else card._replace(tone="neutral") for card in _cards(summary)],
         bounds=head.bounds(summary),
         answers=[a for a in found.answers if a.key not in ("band", "cost", "stable")],
         how_sure=next(a.short for a in found.answers if a.key == "band"),
-        notes=list(pick(summary, "infersim.notes") or ()),
+        notes=[without_advice(note) for note in pick(summary, "infersim.notes") or ()],
     )
     own = pick(summary, "infersim")
     sure = f" ({trust})" if trust else ""
@@ -91,6 +98,31 @@ def answer(contents: Mapping[str, Any], window: Window | None) -> dict[str, Any]
         "compared": _compared(summary),
     }
     return {**said, **({"slots": _slots(contents, window)} if in_full else _figures(contents))}
+
+
+SURE = ("sure", "likely")
+"""How sure a verdict is that deserves its green."""
+
+
+def _shown_verdict(summary: Mapping[str, Any], trust: str | None, *, in_full: bool) -> Verdict:
+    """The verdict in the words of ``infersim run``, without the advice to simulate more than the
+    page does. Green is what is better than a guess; nothing has a colour before the run is there
+    ``in_full``: until then an SLO is met or missed at the predicted times."""
+    found = verdict(summary)
+    found = found._replace(text=without_advice(found.text))
+    if in_full:
+        guess = found.tone == "good" and trust not in SURE
+        return found._replace(tone="warn") if guess else found
+    plain = [
+        each if each.key == "fits" else each._replace(tone="neutral") for each in found.answers
+    ]
+    found = found._replace(tone="neutral", answers=tuple(plain))
+    own = pick(summary, "infersim")
+    if own["verdict"]["slo_state"] not in (SloState.MET, SloState.MISSED):
+        return found
+    by_band = {"slo_state": SloState.OPEN, "slo_doubts": [DoubtKind.BAND]}
+    judged = {**summary, "infersim": {**own, "verdict": {**own["verdict"], **by_band}}}
+    return found._replace(headline=verdict(judged).headline)
 
 
 AROUND = 60

@@ -20,6 +20,8 @@ from sim.metrics.words.slo_text import (
     headroom_sentences,
     limit_title,
     open_word,
+    slo_first,
+    slo_head,
     usd_per_good_request,
     within,
 )
@@ -74,9 +76,13 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
         *(_fits(summary), _keeps_up(summary), _limits(summary), *_recovers(summary)),
         *(_headroom(summary), _cost(summary), _sure(summary)),
     )
-    slo_state = judged(summary)["slo_state"]
-    if slo_state is not None:
-        title += f", SLO {slo_state}"
+    found = judged(summary)
+    if found["slo_state"] is not None:
+        title = (
+            f"{slo_head(found)}, {title.lower()}"
+            if slo_first(found)
+            else f"{title}, {slo_head(found)}"
+        )
     tones = [tone, *(answer.tone for answer in answers[:3])]
     worst = max(tones, key=lambda each: _SEVERITY[each])
     text = str(pick(summary, "infersim.verdict.text") or "")

@@ -80,6 +80,11 @@ def reach_text(found: Mapping[str, Any] | None, requests: int) -> str:
     return f" ({' and '.join([*more, f'run.horizon={horizon:.12g}'])})"
 
 
+def simulate_more(found: Mapping[str, Any] | None, requests: int) -> str:
+    """The advice to simulate that many ``requests``, with how to come to them."""
+    return f"Simulate {requests:,} requests or more{reach_text(found, requests)}."
+
+
 def come_with(found: Mapping[str, Any] | None, requests: int) -> str:
     """A sentence, with a blank before it, on the settings that bring that many ``requests`` where
     ``run.horizon`` keeps them out; empty elsewhere."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.metrics.enough.needed_requests import MANY, reach_text
+from sim.metrics.enough.needed_requests import MANY, reach_text, simulate_more
 from sim.metrics.load.long_enough import DOUBT, SURE, at_capacity
-from sim.metrics.states import DoubtKind, SloState, is_apart, too_short_for
+from sim.metrics.states import DoubtKind, SloState, State, is_apart, too_short_for
 from sim.metrics.texts import SENT_MOST, replica_name
 from sim.units import many, show_number, show_share, show_time, show_utilisation
 
@@ -121,6 +122,32 @@ def slo_text(
     return f"SLO {head}: {word}{colon} {text}.{deciding(verdict, ends)}"
 
 
+def slo_head(verdict: Mapping[str, Any]) -> str:
+    """The first words of ``slo_text`` on an SLO that was judged, for headlines.
+
+    >>> slo_head({"slo_state": "missed"})
+    'SLO missed'
+    >>> slo_head({"slo_state": "too close to call", "slo_met": False, "slo_doubts": ["band"]})
+    'SLO missed at the predicted times'
+    """
+    state = verdict["slo_state"]
+    return f"SLO {open_word(verdict) if state == SloState.OPEN else state}"
+
+
+def slo_first(verdict: Mapping[str, Any]) -> bool:
+    """Whether the SLO goes before the state: it is missed, however long the run were."""
+    return bool(verdict["state"] == State.TOO_SHORT and verdict["slo_state"] == SloState.MISSED)
+
+
+def without_advice(text: str) -> str:
+    """``text`` without the advice to simulate more requests, for a page that cannot.
+
+    >>> without_advice(f"It may be too much. {simulate_more(None, 23_000)} All the same.")
+    'It may be too much. All the same.'
+    """
+    return re.sub(r" ?Simulate [\d,]+ requests or more( \([^)]*\))?\.", "", text)
+
+
 def open_word(verdict: Mapping[str, Any]) -> str:
     """An open SLO in a few words: met or missed so far where more arrives than is served, met or
     missed at the predicted times where their error band alone leaves it open.
@@ -173,7 +200,7 @@ def deciding(verdict: Mapping[str, Any], ends: Mapping[str, Any] | None = None) 
     elif too_short_for(doubts):
         text = f" {_too_short(verdict, doubts)}"
         if count is not None:
-            text += f" Simulate {count:,} requests or more{how}."
+            text += f" {simulate_more(verdict.get('reach'), count)}"
     elif DoubtKind.CHANCE in doubts:
         text = _by_chance(verdict)
         if count is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sim.loop.recorder import REJECTED, UNFINISHED
-from sim.metrics.enough.needed_requests import reach, reach_text
+from sim.metrics.enough.needed_requests import reach, simulate_more
 from sim.metrics.fleet.by_pool import limiting_text
 from sim.metrics.fleet.failures import given_up_text
 from sim.metrics.fleet.lost_work import lost_work_text
@@ -205,7 +205,7 @@ def _simulate(run: RunRecord, found: Load) -> str:
         return "A longer trace would tell."
     enough = enough_of_all(found)
     assert enough is not None
-    return f"Simulate {enough:,} requests or more{reach_text(reach(run), enough)}."
+    return simulate_more(reach(run), enough)
 
 
 def _law(run: RunRecord) -> str | None:

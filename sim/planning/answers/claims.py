@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sim.findings import Cell, Column, Findings, Heading, Headline, Lines, Part, Table, Thesis
-from sim.metrics.terms.definitions import METRIC
 from sim.planning.answers.cells import Document, text
-from sim.units import milliseconds, number
+from sim.units import milliseconds, number, show_rate
 
 
 def headline(document: Mapping[str, Any]) -> str:
@@ -26,26 +25,28 @@ def headline(document: Mapping[str, Any]) -> str:
     return f"{of} {told}. Unexpected: {', '.join(wrong)}."
 
 
+WRITTEN: Mapping[str, Callable[[float], str]] = {
+    "ms": milliseconds,
+    "share": lambda value: f"{100 * value:.1f} %",
+    "usd": lambda value: f"${value:,.2f}",
+    "count": lambda value: f"{value:,.0f}",
+    "bytes": lambda value: show_rate(value, "B"),
+}
+"""Kind of a figure -> how its value is written, where that is no plain number."""
+
+
 def shown(figure: Mapping[str, Any], value: float | None) -> str:
-    """The value of a metric with its unit."""
-    if value is None:
-        return "-"
-    match figure["kind"]:
-        case "ms":
-            return milliseconds(value)
-        case "share":
-            return f"{100 * value:.1f} %"
-        case "usd":
-            return f"${value:,.2f}"
-        case "count":
-            return f"{value:,.0f}"
-    return number(value)
+    """The value of a figure with its unit."""
+    return "-" if value is None else WRITTEN.get(figure["kind"], number)(value)
 
 
 TONES = {"holds": "good", "fails": "bad"}
 
 MOST_SHOWN = 4
 """Variants whose figures stand in the list of claims."""
+
+MOST_FIGURES = 3
+"""Figures of each that stand there."""
 
 
 def findings(document: Document) -> Findings:
@@ -75,24 +76,28 @@ def _claim(entry: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def _brief(entry: Mapping[str, Any]) -> str:
-    """The figure that the claim compares first, of the first variants and of the last."""
-    figure, variants = compared(entry), entry["variants"]
+    """The figures that the claim compares first, of the first variants and of the last."""
+    variants = entry["variants"]
     found = [*variants[: MOST_SHOWN - 1], variants[-1]] if len(variants) > MOST_SHOWN else variants
-    values = (
-        f"{shown(figure, variant['figures'][figure['key']])} ({variant['name'].replace('_', ' ')})"
-        for variant in found
-    )
-    return f"{figure['title']}: {', '.join(values)}"
+    told = []
+    for figure in compared(entry)[:MOST_FIGURES]:
+        values = (
+            f"{shown(figure, variant['figures'][figure['key']])} "
+            f"({variant['name'].replace('_', ' ')})"
+            for variant in found
+        )
+        told.append(f"{figure['title']}: {', '.join(values)}")
+    return "; ".join(told)
 
 
-def compared(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The figure that the first statement about one of those shown compares; without any, the first
-    of them."""
+def compared(entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The figures that the statements compare, in their order; without any, the first of those
+    shown."""
     figures: Sequence[Mapping[str, Any]] = entry["figures"]
     stated = (
         each for check in entry["checks"] for each in figures if each["key"] in check["statement"]
     )
-    return next(stated, figures[0])
+    return list({each["key"]: each for each in stated}.values()) or figures[:1]
 
 
 def _table(entry: Mapping[str, Any]) -> Table:
@@ -100,9 +105,9 @@ def _table(entry: Mapping[str, Any]) -> Table:
     largest."""
     columns = [
         Column("Variant", False),
-        *(Column(f["title"], definition=METRIC[f["key"]].definition) for f in entry["figures"]),
+        *(Column(f["title"], definition=f["definition"]) for f in entry["figures"]),
     ]
-    drawn = compared(entry)["key"]
+    drawn = compared(entry)[0]["key"]
     most = max((v["figures"][drawn] or 0.0 for v in entry["variants"]), default=0.0)
     rows = []
     for variant in entry["variants"]:

@@ -9,9 +9,14 @@ from sim.findings import Lines, Part, RunCourse, TonedLine
 from sim.metrics.bands.worth import worth
 from sim.metrics.latency.timeline import Timeline
 from sim.metrics.question.fleet_words import fleet_text
-from sim.metrics.states import SloState, State
+from sim.metrics.states import State
 from sim.metrics.terms.definitions import bound_name
-from sim.metrics.words.slo_text import headroom_text, slo_text, usd_per_good_request
+from sim.metrics.words.slo_text import (
+    headroom_text,
+    slo_first,
+    slo_text,
+    usd_per_good_request,
+)
 from sim.planning.answers.cells import STATES, model_text
 from sim.planning.answers.run_tables import (
     Spread,
@@ -82,8 +87,7 @@ def verdict_lines(own: Own, spread: Spread) -> Iterator[Part]:
     if verdict["limits"]:
         slo = slo_text(verdict, spread.of_share("verdict.attainment"), own["ends"])
         answers.append(line(slo, STATES.get(verdict["slo_state"], "")))
-    settled = state == State.TOO_SHORT and verdict["slo_state"] == SloState.MISSED
-    yield from reversed(answers) if settled else answers
+    yield from reversed(answers) if slo_first(verdict) else answers
     if own.get("later") is not None:
         yield line(own["later"]["text"], "warn")
     if recovery := (own.get("failures") or {}).get("recovery"):

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sim.errors import InfersimError, ScenarioError, UsageError, did_you_mean
 from sim.iteration import Batch
-from sim.metrics.terms.definitions import DEFINITIONS, METRIC, path_of
+from sim.metrics.terms.definitions import METRIC, path_of
 from sim.planning.claims.expressions import check
+from sim.planning.claims.shown import OWN, keys_of, shown_figure
 from sim.planning.points.executors import Executor
 from sim.planning.points.points import Outcome
 from sim.planning.points.study import Study, Tell
@@ -38,8 +39,8 @@ class Claim(BaseModel):
 
     Each of the ``variants`` is the ``scenario`` with keys of its own. The claim holds if every one
     of the statements under ``holds_if`` is true (``sim.planning.claims.expressions``); ``verdict``
-    is what its author says will come out. ``shown`` are the metrics of the table, the first of
-    which is drawn.
+    is what its author says will come out. The table has what the statements compare, then the
+    further metrics in ``shown``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,7 +50,7 @@ class Claim(BaseModel):
     verdict: Literal["holds", "fails"] = "holds"
     scenario: dict[str, Any]
     variants: dict[str, dict[str, Any]] = Field(min_length=1)
-    shown: list[Text] = Field(min_length=1)
+    shown: list[Text] = []
     holds_if: list[Text] = Field(min_length=1)
 
     _name: str = ""
@@ -144,6 +145,7 @@ def _checked(claim: Claim, executor: Executor) -> dict[str, Any]:
         checks = [check(statement, summaries) for statement in claim.holds_if]
     except UsageError as error:
         raise UsageError(f"{claim.name}: {error}") from None
+    keys = dict.fromkeys([*keys_of(claim.holds_if), *claim.shown])
     return {
         "name": claim.name,
         "claim": claim.claim,
@@ -151,20 +153,12 @@ def _checked(claim: Claim, executor: Executor) -> dict[str, Any]:
         "verdict": "holds" if all(each.true for each in checks) else "fails",
         "expected": claim.verdict,
         "model": str(claim.base.model),
-        "figures": [
-            {
-                "key": key,
-                "title": metric.head or DEFINITIONS[metric.definition].title,
-                "kind": metric.kind,
-                "unit": metric.unit,
-            }
-            for key, metric in ((key, METRIC[key]) for key in claim.shown)
-        ],
+        "figures": [shown_figure(key)._asdict() for key in keys],
         "variants": [
             {
                 "name": name,
                 "changes": dict(claim.variants[name]),
-                "figures": {key: _metric_of(summary, key) for key in claim.shown},
+                "figures": {key: _metric_of(summary, key) for key in keys},
             }
             for name, summary in summaries.items()
         ],
@@ -199,6 +193,6 @@ def _of_weights(scenario: Scenario) -> set[str]:
 def _metric_of(summary: Mapping[str, Any], key: str) -> float | None:
     """A metric of a summary; None where the run has no such figure."""
     found: Any = summary
-    for step in path_of(key).split("."):
+    for step in (key if key in OWN else path_of(key)).split("."):
         found = found.get(step) if isinstance(found, Mapping) else None
     return None if found is None else float(found)

@@ -30,7 +30,7 @@ from sim.scenario import Scenario
 from sim.scenario.prices import price_of
 from sim.setup import prepare
 from sim.specs.gpu import GpuSpec
-from sim.specs.precision import PLAIN, WIDE_ACTIVATIONS
+from sim.specs.precision import formats_of
 from sim.units import show_load, show_time
 
 
@@ -177,17 +177,9 @@ class FleetQuestion:
 
 
 def _precision(name: str | None) -> dict[str, object]:
-    """The settings of a precision: of weights, or of weights and experts as ``bf16/mxfp4``, with
-    the activations that go with the narrower of both."""
-    if name is None:
-        return {}
-    weights, slash, experts = name.partition("/")
-    narrow = experts if slash and weights in PLAIN else weights
-    found: dict[str, object] = {
-        "precision.weights": weights,
-        "precision.activations": WIDE_ACTIVATIONS.get(narrow, narrow),
-    }
-    return found | ({"precision.experts": experts} if slash else {})
+    """The settings of a precision; none for that of the scenario itself."""
+    given = {} if name is None else formats_of(name)
+    return {f"precision.{key}": value for key, value in given.items()}
 
 
 ALL = "all"

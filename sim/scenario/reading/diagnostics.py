@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Tag, ValidationError
 
-from sim.errors import did_you_mean, nearest
+from sim.errors import LISTED, did_you_mean, nearest, nearest_few
 from sim.scenario.sections.support import refusal
 from sim.scenario.text.document import Document, KeyPath, Place, Problem, dotted, show
 from sim.scenario.values.readers import Together
@@ -175,6 +175,10 @@ def _literals(annotation: Any) -> list[str]:
 
 
 def _none_of(value: object, allowed: Sequence[str]) -> str:
+    if len(allowed) > LISTED:
+        some = [*nearest_few(str(value), allowed), *{"null"}.intersection(allowed)]
+        told = f"expected one of {len(allowed)} names, such as {', '.join(some)}"
+        return f"{told}, got {show(value)}"
     hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
     if len(allowed) == 1:
         return f"expected {allowed[0]}, got {show(value)}{hint}"
