@@ -13,7 +13,7 @@ import pytest
 
 import reports
 from reports.frame.page import typeset
-from sim.metrics.words.slo_text import headroom_text, slo_text
+from sim.metrics.words.slo_text import headroom_text, slo_head, slo_text
 from sim.result import simulate
 from sim.terminal.console import as_text
 from sim.terminal.findings import run_view
@@ -133,7 +133,7 @@ def test_the_slo_has_the_same_state_and_the_same_shares(case: str) -> None:
         assert "There is no SLO." in both.page
         return
     assert slo_text(verdict, "", both.own["ends"]) in both.terminal
-    assert f"SLO {verdict['slo_state']}" in both.page
+    assert slo_head(verdict) in both.page
     for name, limit in verdict["limits"].items():
         if "_p" not in name:
             share = show_share(limit["attainment"], limit["target"])
