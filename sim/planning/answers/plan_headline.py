@@ -60,12 +60,13 @@ def headline(document: Document) -> Headline:
         title = f"Cheapest that is sure: {found.named(document)}"
         shown += [f"It is sure to hold {wanted(document)}.", *_further(document, found)]
         shown.append(_unsure(document, found))
-    stays = [*_stays_cheapest(document["break_even"])]
+    first = found.fleet is best
+    stays = [*_stays_cheapest(document["break_even"], "" if first else "At the predicted times ")]
     texts = [*shown, ranking["text"], *stays]
     if found.fleet["precision"] is not None and found.fleet["precision"] not in PLAIN:
         form = found.fleet["precision"]
         texts.append(f"{form} takes a checkpoint whose quality you have checked.")
-    brief = [*shown, *_overtaken(best["error_band"]["rivals"]), *stays]
+    brief = [*shown, *(_overtaken(best["error_band"]["rivals"]) if first else ()), *stays]
     return Headline(
         "good" if settled and is_sure else "warn", title, " ".join(texts), " ".join(brief)
     )
@@ -127,10 +128,11 @@ def _overtaken(rivals: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _stays_cheapest(break_even: Mapping[str, Any]) -> Iterator[str]:
-    """Up to which price of its GPU the first fleet is the cheapest, where that is known."""
+def _stays_cheapest(break_even: Mapping[str, Any], when: str) -> Iterator[str]:
+    """Up to which price of its GPU the first fleet is the cheapest, where that is known; ``when``
+    goes before."""
     up_to = break_even["usd_per_gpu_hour"]
     if up_to is not None:
         least = "" if break_even["proven"] else "at least "
         gpu = break_even["gpu"]
-        yield f"{gpu} stays the cheapest up to {least}${up_to:,.2f} per GPU hour."
+        yield f"{when}{gpu} stays the cheapest up to {least}${up_to:,.2f} per GPU hour."
