@@ -358,6 +358,8 @@ def test_the_ends_count_first_tokens_where_they_are_limited() -> None:
         "If iterations take 1.25 times as long as predicted, and TTFT a further 1.50 times: "
         "3 requests/s; 0.80 and 0.80 times: above what was tried."
     )
+    never = {**told, "ends": {**ends, "slower": 0.0}}
+    assert "a further 1.50 times: no load holds; 0.80 and" in ends_text(never)[0]
 
 
 def test_an_own_load_that_fails_below_the_highest_is_no_headroom() -> None:

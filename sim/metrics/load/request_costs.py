@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.growth.kept_rows import PlanRows
 from sim.growth.leaps import Leaps
 from sim.metrics.load.full_batch import FullBatch, full_batch
 from sim.metrics.record.blocks import blocks
@@ -102,7 +103,7 @@ def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void], reached
     exactly.
     """
     plans, prefilled = run.plans, int(run.plans["prefill_tokens"].sum())
-    behind = plans["waiting"] > _newcomers(run, reached)
+    behind = _behind(run, reached)
     if not (behind.any() and prefilled and full.token + full.prompt):
         return 1.0
     begun = ~np.isnan(accepted["scheduled"]) & run.serves(accepted)
@@ -117,27 +118,45 @@ def _slowness(run: PoolRun, full: FullBatch, accepted: NDArray[np.void], reached
     return 1.0 + (took - done) / float(full.costs[begun].sum())
 
 
-def _newcomers(run: PoolRun, reached: Reached) -> NDArray[np.int64] | int:
-    """Of each plan those of the requests that wait which came after it was made: of policies that
-    plan one iteration ahead all that came while the iteration before it ran."""
+def _behind(run: PoolRun, reached: Reached) -> NDArray[np.bool_]:
+    """Which plans leave requests waiting that they knew of."""
+    plans = run.plans
     if not issubclass(run.pool.policy, Ahead) or run.pool.settings.role == "decode":
-        return 0
-    plans, requests = run.plans, run.requests
-    start, at = plans["start"], plans["replica"].astype(np.float64)
-    apart = float(start.max(initial=0.0)) + 1.0  # so that times of replicas do not overlap
-    times = reached(requests)
-    known = (requests["replica"] >= 0) & (times < apart)
-    came = np.sort(requests["replica"][known] * apart + times[known])
-    order = np.lexsort((start, at))
-    further = plans["iterations"] - 1
-    last = plans["end"] - plans["gap"] - further * plans["slope"]  # where its last one begins
-    numbers, here = at[order], at[order] * apart
-    begun, before = (
-        np.searchsorted(came, here + each[order], side="right")
-        for each in (start, np.where(further > 0, last, start))
-    )
-    first = np.searchsorted(came, here)  # of each replica: nothing came before it
-    previous = np.where(np.diff(numbers, prepend=-1.0) == 0, np.roll(before, 1), first)
-    newcomers = np.empty(len(order), dtype=np.int64)
-    newcomers[order] = begun - previous
-    return newcomers
+        return np.asarray(plans["waiting"] > 0)
+    newcomers, behind = _Newcomers(run, reached), np.empty(len(plans), dtype=bool)
+    for block in blocks(len(plans)):
+        rows = plans[block]
+        behind[block] = rows["waiting"] > newcomers.of(rows)
+    return behind
+
+
+class _Newcomers:
+    """Counts of each plan those of the requests that wait which came after it was made: of policies
+    that plan one iteration ahead all that came while the iteration before it ran."""
+
+    def __init__(self, run: PoolRun, reached: Reached) -> None:
+        requests, times = run.requests, reached(run.requests)
+        self._apart = 1.0 + float(run.plans[-1:]["end"].max(initial=0.0))  # of times of replicas
+        known = (requests["replica"] >= 0) & (times < self._apart)
+        self._came = np.sort(requests["replica"][known] * self._apart + times[known])
+        self._last: dict[int, int] = {}  # how many had come when the last iteration began
+
+    def of(self, plans: PlanRows) -> NDArray[np.int64]:
+        """The newcomers of ``plans``, which follow those asked for before."""
+        order = np.argsort(plans["replica"], kind="stable")
+        rows = plans[order]
+        numbers, here = rows["replica"], rows["replica"] * self._apart
+        last = rows["end"] - rows["gap"] - (rows["iterations"] - 1) * rows["slope"]
+        last = np.where(rows["iterations"] > 1, last, rows["start"])
+        begun, before = (
+            np.searchsorted(self._came, here + t, "right") for t in (rows["start"], last)
+        )
+        previous = np.roll(before, 1)
+        for at in np.flatnonzero(np.diff(numbers, prepend=-1)).tolist():
+            nothing = int(np.searchsorted(self._came, here[at]))
+            previous[at] = self._last.get(int(numbers[at]), nothing)
+        ends = np.flatnonzero(np.diff(numbers, append=-1)).tolist()
+        self._last |= {int(numbers[at]): int(before[at]) for at in ends}
+        newcomers = np.empty(len(order), dtype=np.int64)
+        newcomers[order] = begun - previous
+        return newcomers

@@ -130,7 +130,8 @@ def _decoded(bounds: Mapping[str, Any]) -> str:
 
 
 def _apart(mine: Mapping[str, float], theirs: Mapping[str, float]) -> list[str]:
-    """The parts of an iteration that differ most, and large ones that do not.
+    """The parts of an iteration that differ most, what all others differ by together, and large
+    parts that do not differ.
 
     >>> _apart({"weights": 2.0, "latency": 5.0}, {"weights": 3.1, "latency": 5.01})
     ['1.1 ms less for reading weights', 'the same 5 ms of launch overhead']
@@ -138,13 +139,17 @@ def _apart(mine: Mapping[str, float], theirs: Mapping[str, float]) -> list[str]:
     differ = {key: mine.get(key, 0.0) - theirs.get(key, 0.0) for key in SPENT}
     whole = sum(map(abs, differ.values()))
     most = sorted(SPENT, key=lambda key: -abs(differ[key]))
-    told = [
-        f"{abs(differ[key]):.2g} ms {'more' if differ[key] > 0 else 'less'} for {SPENT[key]}"
-        for key in most[:MOST_PARTS]
-        if abs(differ[key]) >= PART * whole > 0
-    ]
+    named = [key for key in most[:MOST_PARTS] if abs(differ[key]) >= PART * whole > 0]
+    told = [_by(differ[key], SPENT[key]) for key in named]
+    rest = sum(differ.values()) - sum(differ[key] for key in named)
+    if abs(rest) >= PART * whole > 0:
+        told.append(_by(rest, "all else"))
     least = LARGE * max(sum(mine.values()), sum(theirs.values()))
     alike = [
         key for key in SPENT if mine.get(key, 0.0) >= least and abs(differ[key]) < SAME * mine[key]
     ]
     return told + [f"the same {number(mine[key])} ms of {SPENT[key]}" for key in alike]
+
+
+def _by(milliseconds: float, what: str) -> str:
+    return f"{abs(milliseconds):.2g} ms {'more' if milliseconds > 0 else 'less'} for {what}"

@@ -103,7 +103,7 @@ def ends_text(document: Document) -> list[str]:
     if ends is None:
         return []
     slower, faster = ends["slower"], ends["faster"]
-    low = "above what was tried" if slower is None else show_load(slower, 3)
+    low = "above what was tried" if slower is None else f"{show_load(slower, 3)} {unit}"
     low = "no load holds" if slower == 0 else low
     high = "above what was tried" if faster is None else show_load(faster, 3)
     shortest, longest = f"{1 / (1 + ends['error']):.2f}", f"{1 + ends['error']:.2f}"
@@ -113,7 +113,7 @@ def ends_text(document: Document) -> list[str]:
         shortest += f" and {earliest:.2f}"
     told = "" if FIRST_TOKEN in document["limits_ms"] else " as long as predicted"
     return [
-        f"If iterations take {longest} times{told}: {low} {unit}; {shortest} times: {high}.",
+        f"If iterations take {longest} times{told}: {low}; {shortest} times: {high}.",
         *filter(None, [document["whole_runs"]]),
     ]
 
