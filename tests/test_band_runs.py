@@ -40,13 +40,13 @@ def test_ends_can_be_left_out() -> None:
 
 
 def test_an_end_that_is_too_short_to_tell_is_played_longer() -> None:
-    """The slower end of a fleet at half of its capacity and more is near saturation, where 4,000
+    """The slower end of a fleet at half of its capacity and more is near saturation, where 10,000
     requests do not outlast an empty start."""
-    asked = {"workload.arrivals.rate": 49, "fleet.0.replicas": 3, "run.requests": 4000}
+    asked = {"workload.arrivals.rate": 49, "fleet.0.replicas": 3, "run.requests": 10_000}
     scenario = load_scenario(CHAT, asked)
     ends = run_ends(scenario, simulate(scenario).summary)
     assert ends is not None
     assert ends["slower"]["verdict"]["utilisation"] > 0.8
     assert ends["slower"]["verdict"]["slo_doubts"] == []
-    assert ends["slower"]["completed"] > 4000 == ends["faster"]["completed"]
+    assert ends["slower"]["completed"] > 10_000 == ends["faster"]["completed"]
     assert ends["decided"]

@@ -256,5 +256,5 @@ def test_a_gpu_that_does_not_say_how_fast_it_is_in_fp32() -> None:
 
 
 def test_a_misspelt_precision_names_fp32() -> None:
-    with pytest.raises(ScenarioError, match="did you mean 'fp32'"):
+    with pytest.raises(ScenarioError, match="such as fp32"):
         load_scenario({**SCENARIO, "precision": {"weights": "fp3"}})
