@@ -124,8 +124,8 @@ def _played(
 def _copied(
     scenario: Scenario, ends: Sequence[EndTimes], stop: Stop | None
 ) -> list[dict[str, Any]] | None:
-    """The metrics at each end, by copies of this process where it can be
-    copied; None after an interrupt."""
+    """The metrics at each end, by copies of this process where it can be copied; None after an
+    interrupt."""
     from concurrent.futures import wait  # noqa: PLC0415 - short runs need no processes
 
     from sim.copies import LOOK_EVERY, Workers, can_copy, result_of  # noqa: PLC0415
@@ -204,18 +204,14 @@ def _text(summary: Mapping[str, Any], ends: Mapping[str, Any], rank: str) -> str
 
 
 def _off_by(ends: Mapping[str, Any], band: Mapping[str, Any]) -> str:
-    error = ends["error"]
-    times = iterations_text(error, band.get("slower", error))
-    return f"With iterations that take {times} as long"
-
-
-def iterations_text(error: float, slower: float) -> str:
     """How long iterations take at both ends of the band.
 
-    >>> iterations_text(0.25, 0.25), iterations_text(0.25, 1.5)
-    ('0.80 to 1.25 times', '0.80 to 2.50 times')
+    >>> _off_by({"error": 0.25}, {"slower": 1.5})
+    'With iterations that take 0.80 to 2.50 times as long'
     """
-    return f"{1 / (1 + error):.2f} to {1 + slower:.2f} times"
+    error = ends["error"]
+    low, high = 1 / (1 + error), 1 + band.get("slower", error)
+    return f"With iterations that take {low:.2f} to {high:.2f} times as long"
 
 
 def _verdicts(ends: Mapping[str, Any], *, met: bool) -> list[str]:

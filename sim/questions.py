@@ -151,8 +151,8 @@ def plan(
     prices: Prices = None,
     jobs: int = -1,
 ) -> Answer:
-    """The cheapest fleets of ``gpus`` that hold a load within the SLO, as ``infersim plan``;
-    ``["all"]`` are those of the catalogue that have a price.
+    """The cheapest fleets of ``gpus`` (``["all"]``: all of the catalogue that have a price) that
+    hold a load within the SLO, as ``infersim plan``.
 
     ``tensor_parallel`` are the GPUs that share each layer: left out, those of 1, 2, 4 and 8 with
     which a replica is no larger than a node. ``pipeline_parallel`` are the stages to choose from,
@@ -171,8 +171,7 @@ def plan(
 
     with _parameters():
         loaded = as_scenario(scenario)
-        chosen = cards(loaded, _names("gpus", gpus))
-        loaded = _priced(loaded, prices, chosen)
+        loaded = _priced(loaded, prices, chosen := cards(loaded, _names("gpus", gpus)))
         if disaggregate and (precision or constraint is not None or survive):
             raise UsageError("disaggregate: leave out precision, constraint and survive")
         wish = FleetWish(

@@ -58,7 +58,7 @@ table.METRIC[new.key] = new
 from reports.pages.run import tables
 from sim.metrics import repetitions
 from sim.planning.answers import compare
-from sim.planning.contrast.compare_words import head
+from sim.planning.contrast.difference_words import head
 from sim.planning.points.figures import FIGURES
 from sim.planning.answers import run_tables
 

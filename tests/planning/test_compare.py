@@ -17,8 +17,9 @@ from sim.planning.answers import findings_of
 from sim.planning.contrast import bound_words
 from sim.planning.contrast.bound_words import why_layouts_differ
 from sim.planning.contrast.compare import Comparison, traffic_digest
-from sim.planning.contrast.compare_words import change, main_headline
+from sim.planning.contrast.compare_words import main_headline
 from sim.planning.contrast.contrast import ContrastColumn, contrasts
+from sim.planning.contrast.difference_words import change
 from sim.planning.contrast.paired import bootstrap, difference
 from sim.planning.contrast.runs import compare_runs
 from sim.planning.points.executors import InProcess, local

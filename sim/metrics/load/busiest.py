@@ -64,8 +64,9 @@ def busiest(
     """The busiest replica of a run to which ``rate`` accepted requests come per second.
 
     ``served`` has what each of the ``accepted`` requests takes of each part; ``shares`` weighs
-    them, None where they are alike. None where it is not known
-    which replica served a request, or where no pool has several that are there all the time.
+    them, None where they are alike; ``reached`` says when they came to the queue. None where it is
+    not known which replica served a request, or where no pool has several that are there all the
+    time.
     """
     weights = np.full(len(accepted), 1 / len(accepted)) if shares is None else shares
     found, before = [], 0

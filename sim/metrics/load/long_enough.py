@@ -45,7 +45,7 @@ the variance of the longest batches from two to six linear relaxation times on."
 
 SETTLED = 5
 """Relaxation times that a run near saturation must last. Of 276 runs of the chat scenario at 26.5
-and 27 requests/s, of 2,000 to 20,000 requests, none met the SLO, which long runs miss."""
+and 27 requests/s, where long runs miss the SLO, of 2,000 to 20,000 requests, it calls none met."""
 
 ADVISED = 8
 """Relaxation times that are advised: rounded to a generous number, still more than ``SETTLED``."""

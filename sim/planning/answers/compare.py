@@ -22,16 +22,14 @@ from sim.planning.answers.drawings import (
     far_apart,
 )
 from sim.planning.contrast.bound_words import bound_text, varies_layout, why_layouts_differ
-from sim.planning.contrast.compare_words import (
+from sim.planning.contrast.compare_words import limited, main_headline, shared_errors
+from sim.planning.contrast.difference_words import (
     TRUST_WORDS,
     change,
     head,
     in_reality,
-    limited,
-    main_headline,
     mark,
     reason,
-    shared_errors,
     with_unit,
     written,
 )
