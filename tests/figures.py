@@ -128,6 +128,7 @@ def _of(command: str, name: str) -> Build:
 
 
 OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
+    "heat": (_of("sweep", "heat-output_throughput"), made_up.grid_sweep),
     "fleet.attempts": (lambda d: fleet.attempts(d["course"], d["outages"]), made_up.failures),
     **{
         f"charts.{name}": (_of(command, name), made)
@@ -144,7 +145,6 @@ OF_RESULTS: Mapping[str, tuple[Build, Callable[[], Any]]] = {
             ("plan", ["split-ratios"], made_up.split_plan),
             ("sensitivity", ["attained", "tornado-p99_ttft_ms"], made_up_studies.uncertainty),
             ("sweep", ["knee-tpot"], made_up.load_sweep),
-            ("sweep", ["heat-output_throughput"], made_up.grid_sweep),
             ("sweep", ["pareto-speed"], made_up.policy_sweep),
         )
         for name in names
